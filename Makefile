@@ -1,0 +1,70 @@
+# Two commands do everything on a machine with Python 3.11+ and make: `make run` and `make test`.
+# Every target sets up what it needs in .venv with pip, and does nothing twice.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+# A stamp per set of extras: pip runs again only when pyproject.toml has changed.
+define install
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Surespan needs Python 3.11 or newer, and none was found."; \
+		echo "Install it (for example: apt-get install python3 python3-venv), or name one: make PYTHON=/path/to/python3"; \
+		exit 1; fi
+	@[ -x $(BIN)/python ] || { echo "creating $(VENV) with $(PYTHON)"; \
+		$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot create virtual environments; on Debian: apt-get install python3-venv"; exit 1; }; }
+	@echo "installing surespan$(1) into $(VENV) (the first time takes a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(1)' \
+		|| { echo "pip could not install the packages: see its message above; is a package index reachable?"; exit 1; }
+	@touch $@
+endef
+
+$(VENV)/.installed: pyproject.toml
+	$(call install,)
+
+$(VENV)/.installed-test: pyproject.toml
+	$(call install,[test])
+	@touch $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml
+	$(call install,[test,bench])
+	@touch $(VENV)/.installed $(VENV)/.installed-test
+
+.PHONY: help setup run test lint bench soak clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(VENV)/.installed ## create .venv and install surespan into it
+	$(call say,set-up is complete: $(BIN)/surespan --help)
+
+lint: $(VENV)/.installed-test ## ruff (rules and format) and mypy --strict
+	$(call say,ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	$(call say,mypy)
+	@$(BIN)/mypy
+
+test: lint ## lint, then the whole test suite with branch coverage
+	$(call say,pytest)
+	@$(BIN)/pytest --cov --cov-report=term -m "not slow"
+
+bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
+	@for file in benchmarks/*.py; do \
+		case $$file in */_*) continue;; esac; \
+		printf '\033[1m==> %s\033[0m\n' "$$file"; $(BIN)/python $$file; done
+
+soak: $(VENV)/.installed-test ## the long trials, left out of make test
+	$(call say,long trials; their figures go to docs/results)
+	@$(BIN)/pytest -m slow -s
+
+clean: ## remove .venv and everything generated
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The product around `conformal`: everything that touches a model, a database or a network."""
