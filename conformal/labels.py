@@ -135,7 +135,7 @@ class LabelSpace:
         open_at = -1
         previous = 0
         position = 0
-        for position, i in enumerate(self._checked(ids)):  # noqa: B007 - the last value is used below
+        for position, i in enumerate(self._checked(ids)):
             inside = i > 0 and i % 2 == 0
             if inside and previous not in (i - 1, i):
                 raise InvalidLabels(
@@ -251,7 +251,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 def detect_scheme(tags: Iterable[str]) -> Scheme:
     """Name the scheme from the tags in use. IOB1 cannot be told from IOB2 this way and must be named."""
     prefixes = {split_tag(tag)[0] for tag in tags} - {OUTSIDE}
-    if not prefixes or prefixes == {""} or prefixes == {"I"}:
+    if prefixes in (set(), {""}, {"I"}):
         return Scheme.IO
     if "" in prefixes:
         raise InvalidLabels(f"expected all tags or none with a prefix such as B-, got a mixture: {sorted(set(tags))}")

@@ -13,8 +13,9 @@ from conformal.errors import InvalidArgument, InvalidPotentials
 
 Floats = npt.NDArray[np.float64]
 
-# exp() of anything further below the largest transition is treated as out of reach of the scaled pass.
-_SCALED_RANGE = 500.0
+# Moves further below the largest one are left to the log domain: exp(-300) times the smallest share the scaled
+# pass trusts (kernels.forward.SMALLEST_SHARE) is still a normal double.
+_SCALED_RANGE = 300.0
 
 
 def _checked(values: npt.ArrayLike, shape: tuple[int | None, ...], name: str) -> Floats:
@@ -65,6 +66,11 @@ class Chain:
         """
         crossing = self.start[:, None] + self.end[None, :]  # (L, L)
         return np.ascontiguousarray(np.stack([self.transitions.T, crossing]))
+
+    @cached_property
+    def moves_from(self) -> Floats:
+        """`moves` laid out [kind, from, to]: (2, L, L)."""
+        return np.ascontiguousarray(self.moves.transpose(0, 2, 1))
 
     @cached_property
     def scaled_moves(self) -> Floats:

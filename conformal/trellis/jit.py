@@ -1,0 +1,50 @@
+"""Compiling the kernels: numba without the interpreter lock, cached on disk, wherever that is possible.
+
+Never `parallel=True`: its OpenMP layer kills forked children and its workqueue layer aborts with two threads.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def kernel(function: F) -> F:
+    """Compile `function` on first call, releasing the interpreter lock while it runs.
+
+    The compiled code is kept beside the source, else in the user's cache directory, else (read-only install
+    without a home) in a private temporary directory; without any writable place it is compiled per process.
+    """
+    try:
+        return _compile(function, cache=True)
+    except RuntimeError:  # numba's word for "no place to keep compiled code"
+        pass
+    try:
+        numba.config.CACHE_DIR = str(_private_directory())  # type: ignore[attr-defined]
+        return _compile(function, cache=True)
+    except (OSError, RuntimeError):
+        return _compile(function, cache=False)
+
+
+def _compile(function: F, *, cache: bool) -> F:
+    # error_model="numpy": dividing by zero gives inf instead of a branch in every loop.
+    return cast("F", numba.njit(nogil=True, cache=cache, error_model="numpy")(function))
+
+
+def _private_directory() -> Path:
+    """Return a directory only this user can write: cached code is loaded back, so nobody else may place it."""
+    path = Path(tempfile.gettempdir()) / f"surespan-kernels-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    if stat.S_ISDIR(found.st_mode) and ours and not found.st_mode & 0o077:
+        return path
+    return Path(tempfile.mkdtemp(prefix="surespan-kernels-"))
