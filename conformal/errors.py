@@ -22,3 +22,23 @@ class InvalidLabels(ConformalError):
 
 class InvalidArgument(ConformalError):
     """A number or option outside its documented range."""
+
+
+class InvalidScores(ConformalError):
+    """Scores or probabilities that cannot be compared: NaN, wrong shapes, rows that contradict each other."""
+
+
+class EmptyCalibration(ConformalError):
+    """No calibration rows where at least one is needed."""
+
+
+class UnknownStratum(ConformalError):
+    """A stratum that the thresholds' strata cannot produce."""
+
+
+class InvalidThresholds(ConformalError):
+    """Serialised thresholds that cannot be read, or that belong to another label space."""
+
+
+class RankedListTooShort(ConformalError):
+    """A ranked list that ends inside the set: decode further before thresholding."""
