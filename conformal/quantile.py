@@ -247,14 +247,19 @@ class ScoreTable:
         """Number of calibration points, in test points' worth of weight: rows, or tasks when hierarchical."""
         return self.total // self.unit
 
-    def threshold(self, alpha: Level) -> float:
-        """Return the least t with enough mass at or below it, `+inf` when there is none."""
-        limit = self._need(alpha) - 1 - self.unit
-        if limit < 0:
-            return float("inf")
-        # above[] falls; the first j with above[j] <= limit ends the shortest sufficient prefix.
-        j = int(np.searchsorted(-self.above, -limit, side="left"))
-        return float(self.scores[j - 1])
+    def threshold(self, alpha: Level, *, u: float | None = None) -> float:
+        """Return the least t with enough mass at or below it, `+inf` when there is none.
+
+        With `u`, the least calibration score that no member of the smoothed set exceeds: `+inf` when even a
+        label out of reach belongs to it, -inf when nothing does.
+        """
+        share = Fraction(1) if u is None else Fraction(float(checked_u(u)))
+        limit = floor(exact_level(alpha) * (self.total + self.unit) - share * self.unit)
+        # above[] falls; a score just above scores[j - 1] is a member iff above[j] > limit.
+        j = self.above.size - 1 - int(np.searchsorted(self.above[::-1], limit, side="right"))
+        if j < 0:
+            return float("-inf")
+        return float(self.scores[j]) if j < self.scores.size else float("inf")
 
     def contains(self, scores: npt.ArrayLike, alpha: Level, *, u: npt.ArrayLike | None = None) -> Bools:
         """Whether each score belongs to the set at level alpha: `p > alpha`, exactly (METHODS 3.6).

@@ -1,0 +1,245 @@
+"""`predict_set`: the conformal set of a text's labelings, and of its spans' labels, in one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformal.errors import InvalidArgument, RankedListTooShort
+from conformal.flags import flag_spans
+from conformal.full import FullSet, Ranked, decode_set, threshold_list
+from conformal.labels import LabelSpace, Span
+from conformal.quantile import Level, ScoreTable, exact_level
+from conformal.subsequence import (
+    Candidates,
+    Marginals,
+    TopMarginals,
+    candidate_spans,
+    label_members,
+    score_spans,
+    span_labels,
+)
+from conformal.thresholds import Thresholds
+from conformal.trellis import Potentials, entity_marginals, kbest
+
+
+@dataclass(frozen=True)
+class RankedLabeling:
+    """One labeling of the text, `rank` 1 the likeliest; `member` is False only for y(1) of an empty set."""
+
+    rank: int
+    labels: tuple[str, ...]
+    spans: tuple[Span, ...]
+    log_probability: float
+    p_value: float
+    member: bool
+
+    @property
+    def probability(self) -> float:
+        """P(y | x)."""
+        return float(np.exp(self.log_probability))
+
+
+@dataclass(frozen=True)
+class SpanLabel:
+    """A label a span could carry."""
+
+    label: str
+    p_value: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class SpanSet:
+    """A span with the labels in its set; flagged unless that leaves no doubt (METHODS 6.4)."""
+
+    start: int
+    end: int
+    labels: tuple[SpanLabel, ...]
+    flagged: bool
+
+
+@dataclass(frozen=True)
+class PredictionSet:
+    """Everything said about one task at one level, with what it rests on (METHODS 5.4).
+
+    `set_size` is the full size, None when open and 0 when empty; `labelings` holds the best members, best
+    first, and always y(1). `unreachable` is the share of the pool's labels that the model cannot express
+    (METHODS 3.3). `uncalibrated` names classes (or "O") with too few labels; `open_labels` classes so
+    uncertain that spans which are no candidates could carry them too.
+    """
+
+    stratum: str
+    pool: str
+    n: int
+    alpha: str
+    threshold: float
+    open: bool
+    set_size: int | None
+    unreachable: float
+    labelings: tuple[RankedLabeling, ...]
+    spans: tuple[SpanSet, ...]
+    uncalibrated: tuple[str, ...]
+    open_labels: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether the set itself is empty; y(1) is listed all the same (METHODS 3.5)."""
+        return self.set_size == 0
+
+
+def predict_set(
+    potentials: Potentials | None,
+    space: LabelSpace,
+    *,
+    stratum: str,
+    thresholds: Thresholds,
+    alpha: Level,
+    u: float | None = None,
+    max_shown: int = 5,
+    max_sequences: int = 10_000,
+    ranked: Ranked | None = None,
+    candidates: Candidates | None = None,
+) -> PredictionSet:
+    """Return the sets of one text at level alpha.
+
+    The full-sequence set contains the true labeling with probability at least 1-alpha, per pool, if the
+    task is exchangeable with the calibration tasks. `ranked` and `candidates` (as `text_candidates` gives
+    them) take the place of potentials, or save decoding; `u` is the task's draw for randomised boundaries.
+    Raises `InvalidArgument`, `InvalidLabels` (another label space), `UnknownStratum`, `RankedListTooShort`.
+
+    >>> from conformal.rows import TaskRows
+    >>> from conformal.thresholds import calibrate
+    >>> space = LabelSpace(["PER"])
+    >>> p = Potentials(
+    ...     emissions=[[0, 1.5, 0], [2.0, 0, 1.0]], transitions=np.where(space.allowed, 0.0, -np.inf),
+    ...     start=np.where(space.allowed_start, 0.0, -np.inf), end=np.zeros(3))
+    >>> rows = TaskRows.of(["en/1-10"] * 99, np.log(np.linspace(0.3, 1.0, 99)))
+    >>> made = predict_set(p, space, stratum="en/1-10", thresholds=calibrate(rows, classes=["PER"]), alpha="0.1")
+    >>> made.open, made.set_size, made.labelings[0].spans, made.uncalibrated
+    (False, 1, (Span(start=0, end=1, label='PER'),), ('PER', 'O'))
+    """
+    exact_level(alpha)
+    if max_shown < 1:
+        raise InvalidArgument(f"expected max_shown of at least 1, got {max_shown}")
+    thresholds.check_space(space)
+    pool = thresholds.pool(stratum)
+    found, listed = _full_set(potentials, thresholds, pool.table, alpha, u, max_shown, max_sequences, ranked)
+    best = tuple(space.spans(listed.labels[0]))
+    if candidates is None:
+        if potentials is None:
+            raise InvalidArgument("expected potentials or candidates, got neither")
+        candidates = text_candidates(potentials, space, thresholds=thresholds, best=best)
+    spans, open_labels = _span_sets(candidates, space, best, thresholds, alpha)
+    return PredictionSet(
+        stratum=stratum,
+        pool=pool.pool.name,
+        n=pool.n,
+        alpha=str(alpha),
+        threshold=found.threshold,
+        open=found.open,
+        set_size=found.size,
+        unreachable=pool.unreachable,
+        labelings=_labelings(found, listed, space, max_shown),
+        spans=spans,
+        uncalibrated=thresholds.uncalibrated,
+        open_labels=open_labels,
+    )
+
+
+def _full_set(
+    potentials: Potentials | None,
+    thresholds: Thresholds,
+    table: ScoreTable,
+    alpha: Level,
+    u: float | None,
+    max_shown: int,
+    max_sequences: int,
+    ranked: Ranked | None,
+) -> tuple[FullSet, Ranked]:
+    method = thresholds.method
+    if ranked is not None and ranked.count:
+        try:
+            return threshold_list(ranked, table, alpha, method=method, u=u, max_sequences=max_sequences), ranked
+        except RankedListTooShort:
+            if potentials is None:
+                raise
+    if potentials is None:
+        raise InvalidArgument("expected potentials or a ranked list, got neither")
+    return decode_set(potentials, table, alpha, method=method, u=u, max_sequences=max_sequences, max_shown=max_shown)
+
+
+def _labelings(found: FullSet, listed: Ranked, space: LabelSpace, max_shown: int) -> tuple[RankedLabeling, ...]:
+    shown = max(1, min(int(found.members.sum()), max_shown))
+    return tuple(
+        RankedLabeling(
+            rank=r + 1,
+            labels=tuple(space.decode(listed.labels[r])),
+            spans=tuple(space.spans(listed.labels[r])),
+            log_probability=float(listed.log_probabilities[r]),
+            p_value=float(found.p_values[r]),
+            member=bool(found.members[r]),
+        )
+        for r in range(shown)
+    )
+
+
+def text_candidates(
+    potentials: Potentials, space: LabelSpace, *, thresholds: Thresholds, best: Sequence[Span]
+) -> Candidates:
+    """Return the candidate spans of a text and those of its best labeling, with their probabilities."""
+    method = thresholds.entity_method
+    marginals: Marginals
+    if method.top_k is None:
+        marginals = entity_marginals(potentials, space, floor=min(1e-6, method.p_min / 10))
+    else:
+        top = kbest(potentials, method.top_k)
+        marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
+    return candidate_spans(marginals, space, p_min=method.p_min, extra=best)
+
+
+def _span_sets(
+    candidates: Candidates, space: LabelSpace, best: Sequence[Span], thresholds: Thresholds, alpha: Level
+) -> tuple[tuple[SpanSet, ...], tuple[str, ...]]:
+    names = span_labels(space)
+    pools = [thresholds.label_pool(name) for name in names]
+    scores = score_spans(candidates.probabilities.reshape(-1, len(names))).scores(thresholds.entity_method.name)
+    sets = label_members(
+        scores,
+        [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)],
+    )  # (S, W + 1)
+    p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
+    chosen = {(span.start, span.end): space.classes.index(span.label) for span in best}
+    keys = candidates.keys
+    missing = sorted(set(chosen) - set(keys))
+    if missing:
+        raise InvalidArgument(f"expected the best labeling's spans among the candidates, got none for {missing[0]}")
+    reported, flagged = flag_spans(
+        candidates.starts, candidates.ends, sets=sets, best=[chosen.get(key) for key in keys]
+    )
+    result: list[SpanSet] = []
+    for i in np.flatnonzero(reported).tolist():
+        held = [
+            SpanLabel(names[c], float(p_values[i, c]), float(candidates.probabilities[i, c]))
+            for c in np.flatnonzero(sets[i]).tolist()
+        ]
+        held.sort(key=lambda label: (-label.p_value, -label.probability))
+        result.append(SpanSet(*keys[i], tuple(held), bool(flagged[i])))
+    return tuple(result), _open_labels(thresholds, alpha)
+
+
+def _open_labels(thresholds: Thresholds, alpha: Level) -> tuple[str, ...]:
+    """Name calibrated classes whose set may include spans that are no candidates."""
+    method = thresholds.entity_method
+    names: list[str] = []
+    for name in thresholds.classes:
+        pool = thresholds.label_pool(name)
+        if not pool.calibrated:
+            continue
+        # The most a non-candidate can look like this class: P just below p_min, O taking all the rest.
+        lowest = score_spans([[method.p_min, 1.0 - method.p_min]]).scores(method.name)[0, 0]
+        if bool(pool.table.contains(lowest, alpha)):
+            names.append(name)
+    return tuple(names)

@@ -1,0 +1,276 @@
+"""Calibration rows as arrays: one per task for full sequences, one per entity (or junk span) for spans.
+
+Everything that calibrates or evaluates reads these, whether they come from a decoder (`score_task`), from a
+database or from a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from conformal.errors import InvalidArgument, InvalidLabels, InvalidScores
+from conformal.labels import OUTSIDE, LabelSpace, Span
+from conformal.quantile import Floats
+from conformal.scores import DEFAULT_LIMIT, Ranks, cumulate
+from conformal.subsequence import (
+    Ints,
+    Marginals,
+    SpanScores,
+    TopMarginals,
+    candidate_spans,
+    entity_ranks,
+    score_spans,
+    span_labels,
+)
+from conformal.trellis import Potentials, entity_marginals, kbest, log_probability
+
+
+@dataclass(frozen=True, eq=False)
+class TaskRows:
+    """One row per task: its cell and where its true labeling stands. Equal lengths; see `Ranks`.
+
+    `u` are the tasks' boundary draws, needed when smoothed nc2 or nc3 are calibrated. `previous` is the
+    log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation.
+    """
+
+    cells: tuple[str, ...]
+    ranks: Ranks
+    u: Floats | None = None
+    previous: Floats | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cells: Sequence[str],
+        log_probability: npt.ArrayLike,
+        *,
+        rank: npt.ArrayLike | None = None,
+        cumulative: npt.ArrayLike | None = None,
+        mass: npt.ArrayLike | None = None,
+        u: npt.ArrayLike | None = None,
+        previous: npt.ArrayLike | None = None,
+    ) -> TaskRows:
+        """Check and join the columns; without ranks only nc1 can be used."""
+        count = len(cells)
+        logs = _column(log_probability, count, "log_probability")
+        if np.any(logs > 1e-6):
+            raise InvalidScores(f"expected log-probabilities of at most 0, got {logs.max()}")
+        ranks = np.zeros(count, dtype=np.int64) if rank is None else np.asarray(rank, dtype=np.int64)
+        if ranks.shape != (count,) or np.any(ranks < 0):
+            raise InvalidScores(f"expected {count} ranks of at least 0 (0: not found), got others")
+        sums = np.zeros(count) if cumulative is None else _column(cumulative, count, "cumulative")
+        masses = None if mass is None else _column(mass, count, "mass")
+        draws = None if u is None else _column(u, count, "u")
+        before = None if previous is None else _column(previous, count, "previous")
+        return cls(tuple(cells), Ranks(logs, ranks, sums, masses), draws, before)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def take(self, index: npt.ArrayLike) -> TaskRows:
+        """Return the rows at `index`."""
+        at = np.asarray(index)
+        rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
+        ranks = self.ranks
+        part = Ranks(ranks.log_probability[rows], ranks.rank[rows], ranks.cumulative[rows], _taken(ranks.mass, rows))
+        return TaskRows(
+            tuple(self.cells[i] for i in rows.tolist()), part, _taken(self.u, rows), _taken(self.previous, rows)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EntityRows:
+    """One row per true entity, and per candidate span that is exactly no true entity (label "O").
+
+    `task` ties rows of a task together. `probability`, `cumulative` and `place` are nc1_ent, nc2_ent and
+    nc3_ent in the making (see `score_spans`); 0, +inf and 0 say that the entity cannot be expressed. `rank`
+    is the smallest rank whose labeling contains the entity (0: none found).
+    """
+
+    task: Ints
+    labels: tuple[str, ...]
+    scored: SpanScores
+    rank: Ints
+
+    @classmethod
+    def of(
+        cls,
+        task: npt.ArrayLike,
+        labels: Sequence[str],
+        *,
+        probability: npt.ArrayLike,
+        cumulative: npt.ArrayLike | None = None,
+        place: npt.ArrayLike | None = None,
+        rank: npt.ArrayLike | None = None,
+    ) -> EntityRows:
+        """Check and join the columns; without `cumulative` and `place` only nc1 can be used."""
+        count = len(labels)
+        tasks = np.asarray(task, dtype=np.int64).reshape(-1)
+        if tasks.shape != (count,):
+            raise InvalidScores(f"expected {count} task numbers, got {tasks.size}")
+        shares = _column(probability, count, "probability")
+        if np.any((shares < 0) | (shares > 1 + 1e-6)):
+            raise InvalidScores("expected probabilities between 0 and 1, got others")
+        sums = np.full(count, np.inf) if cumulative is None else _column(cumulative, count, "cumulative")
+        places = np.zeros(count, np.int64) if place is None else np.asarray(place, dtype=np.int64)
+        ranks = np.zeros(count, np.int64) if rank is None else np.asarray(rank, dtype=np.int64)
+        if places.shape != (count,) or ranks.shape != (count,):
+            raise InvalidScores(f"expected {count} places and ranks, got {places.size} and {ranks.size}")
+        return cls(tasks, tuple(labels), SpanScores(shares, sums, places), ranks)
+
+    @classmethod
+    def join(cls, parts: Iterable[EntityRows]) -> EntityRows:
+        """Put rows of several tasks one after the other."""
+        each = list(parts)
+        if not each:
+            return cls.of(np.zeros(0, np.int64), (), probability=np.zeros(0))
+        scored = SpanScores(
+            np.concatenate([part.scored.probability for part in each]),
+            np.concatenate([part.scored.cumulative for part in each]),
+            np.concatenate([part.scored.place for part in each]),
+        )
+        labels = tuple(label for part in each for label in part.labels)
+        return cls(
+            np.concatenate([part.task for part in each]), labels, scored, np.concatenate([part.rank for part in each])
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: npt.ArrayLike) -> EntityRows:
+        """Return the rows at `index`."""
+        at = np.asarray(index)
+        rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
+        scored = SpanScores(self.scored.probability[rows], self.scored.cumulative[rows], self.scored.place[rows])
+        return EntityRows(self.task[rows], tuple(self.labels[i] for i in rows.tolist()), scored, self.rank[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class TaskScores:
+    """Where the truth of one task stands: the numbers a `TaskRows` and an `EntityRows` are made of."""
+
+    log_probability: float
+    rank: int
+    cumulative: float
+    previous: float
+    mass: float
+    entities: EntityRows
+
+    @property
+    def expressible(self) -> bool:
+        """Whether the model can produce the true labeling at all."""
+        return self.log_probability > -np.inf
+
+
+def score_task(
+    potentials: Potentials,
+    space: LabelSpace,
+    *,
+    spans: Sequence[Span],
+    lost: Sequence[str] = (),
+    task: int = 0,
+    limit: int = DEFAULT_LIMIT,
+    p_min: float = 0.01,
+    top_k: int | None = None,
+) -> TaskScores:
+    """Score a task's true entities: as one labeling, and each by itself.
+
+    `spans` are the entities that lie on token bounds (they may overlap), `lost` the classes of those that
+    do not. A label the model cannot express scores `+inf` and is counted (METHODS 3.3): the labeling when
+    anything is lost or overlaps, an entity when it is lost. Ranks are searched up to `limit`. Raises
+    `InvalidLabels` for classes outside the space.
+    """
+    for name in (*(span.label for span in spans), *lost):
+        space.begin(name)
+    for span in spans:
+        if not 0 <= span.start < span.end <= potentials.length:
+            raise InvalidLabels(f"expected spans inside 0..{potentials.length}, got {span.start}..{span.end}")
+    labels = None if lost or _overlap(spans) else space.ids(spans, potentials.length)
+    log_p = -np.inf if labels is None else log_probability(potentials, labels)
+    rank, cumulative, previous = 0, np.inf, 0.0
+    best = kbest(potentials, limit, space=space, above=log_p if log_p > -np.inf else None)
+    if labels is not None and log_p > -np.inf:
+        same = np.flatnonzero((best.labels == labels).all(axis=1))
+        if same.size:
+            at = int(same[0])
+            rank, log_p = at + 1, float(best.log_probabilities[at])
+            cumulative = float(cumulate(best.log_probabilities[: at + 1])[-1])
+            previous = float(best.log_probabilities[at - 1]) if at else 0.0
+    mass = 1.0
+    marginals: Marginals
+    if top_k is None:
+        marginals = entity_marginals(potentials, space, floor=min(1e-6, p_min / 10))
+    else:
+        top = kbest(potentials, top_k)
+        mass = float(cumulate(top.log_probabilities)[-1])
+        marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
+    entities = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
+    return TaskScores(log_p, rank, cumulative, previous, mass, entities)
+
+
+def _entity_rows(
+    marginals: Marginals,
+    space: LabelSpace,
+    spans: Sequence[Span],
+    lost: Sequence[str],
+    task: int,
+    p_min: float,
+    ranks: Sequence[int],
+) -> EntityRows:
+    names = span_labels(space)
+    column = {name: i for i, name in enumerate(names)}
+    found = candidate_spans(marginals, space, p_min=p_min, extra=spans)
+    scored = score_spans(found.probabilities)
+    row_of = {key: i for i, key in enumerate(found.keys)}
+    true_keys = {(span.start, span.end) for span in spans}
+    picks = [(row_of[span.start, span.end], column[span.label]) for span in spans]
+    picks += [(i, column[OUTSIDE]) for key, i in row_of.items() if key not in true_keys]
+    rows = np.array([pick[0] for pick in picks], dtype=np.int64)
+    columns = np.array([pick[1] for pick in picks], dtype=np.int64)
+    gone = len(lost)
+    return EntityRows.of(
+        np.full(len(picks) + gone, task, dtype=np.int64),
+        [*(names[c] for c in columns.tolist()), *lost],
+        probability=np.concatenate([scored.probability[rows, columns], np.zeros(gone)]),
+        cumulative=np.concatenate([scored.cumulative[rows, columns], np.full(gone, np.inf)]),
+        place=np.concatenate([scored.place[rows, columns], np.zeros(gone, np.int64)]),
+        rank=np.concatenate([np.array(ranks, np.int64), np.zeros(len(picks) - len(spans) + gone, np.int64)]),
+    )
+
+
+def task_rows(cells: Sequence[str], scores: Sequence[TaskScores], *, u: npt.ArrayLike | None = None) -> TaskRows:
+    """Collect scored tasks into rows."""
+    if len(cells) != len(scores):
+        raise InvalidArgument(f"expected one cell per task ({len(scores)}), got {len(cells)}")
+    return TaskRows.of(
+        cells,
+        [s.log_probability for s in scores],
+        rank=[s.rank for s in scores],
+        cumulative=[s.cumulative for s in scores],
+        mass=[s.mass for s in scores],
+        previous=[s.previous for s in scores],
+        u=u,
+    )
+
+
+def _overlap(spans: Sequence[Span]) -> bool:
+    ordered = sorted(spans)
+    return any(after.start < before.end for before, after in pairwise(ordered))
+
+
+def _column(values: npt.ArrayLike, count: int, name: str) -> Floats:
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    if array.shape != (count,):
+        raise InvalidScores(f"expected {count} values of {name}, got {array.size}")
+    if np.isnan(array).any():
+        raise InvalidScores(f"expected {name} without NaN, got NaN")
+    return array
+
+
+def _taken(values: Floats | None, rows: npt.NDArray[np.int64]) -> Floats | None:
+    return None if values is None else values[rows]

@@ -1,0 +1,132 @@
+"""Thresholds as bytes: a JSON text that says what it is, with arrays as base64 of little-endian numbers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from conformal.errors import ConformalError, InvalidThresholds
+from conformal.labels import OUTSIDE, LabelSpace
+from conformal.scores import Boundary, Method
+from conformal.strata import Strata
+from conformal.subsequence import EntityMethod
+from conformal.thresholds import LabelScores, RareRows, Thresholds
+
+FORMAT = "surespan-thresholds"
+VERSION = 1
+_ENCODING = "arrays are base64 of little-endian numbers: scores float64 (inf: label out of reach), others int64"
+
+
+def to_bytes(thresholds: Thresholds) -> bytes:
+    """Return the JSON text of thresholds; keys are sorted, so equal thresholds give equal bytes."""
+    method, entity, strata = thresholds.method, thresholds.entity_method, thresholds.strata
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "encoding": _ENCODING,
+        "method": {
+            "name": method.name,
+            "boundary": method.boundary.value,
+            "limit": method.limit,
+            "top_k": method.top_k,
+        },
+        "entity_method": {
+            "name": entity.name,
+            "weights": entity.weights,
+            "p_min": entity.p_min,
+            "n_min": entity.n_min,
+            "top_k": entity.top_k,
+        },
+        "strata": {
+            "by_language": strata.by_language,
+            "lengths": list(strata.lengths),
+            "entities": None if strata.entities is None else list(strata.entities),
+        },
+        "n_min": thresholds.n_min,
+        "classes": list(thresholds.classes),
+        "cells": {cell: _pack(scores, "<f8") for cell, scores in thresholds.cells.items()},
+        "labels": {
+            name: {"scores": _pack(label.scores, "<f8"), "sizes": _pack(label.sizes, "<i8")}
+            for name, label in thresholds.labels.items()
+        },
+        "rare": {
+            "task": _pack(thresholds.rare.task, "<i8"),
+            "label": _pack(thresholds.rare.label, "<i8"),
+            "score": _pack(thresholds.rare.score, "<f8"),
+        },
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def from_bytes(data: bytes) -> Thresholds:
+    """Read `to_bytes` back; raises `InvalidThresholds` with what was wrong."""
+    try:
+        document = json.loads(data)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InvalidThresholds(f"expected thresholds as JSON, got something else: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidThresholds(f"expected a document of format {FORMAT!r}, got another")
+    if document.get("version") != VERSION:
+        raise InvalidThresholds(f"expected version {VERSION}, got {document.get('version')!r}; calibrate again")
+    try:
+        return _read(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidThresholds):
+            raise
+        what = str(error) if isinstance(error, ConformalError) else f"{type(error).__name__}: {error}"
+        raise InvalidThresholds(f"expected complete thresholds, got a damaged document ({what})") from None
+
+
+def _read(document: Mapping[str, Any]) -> Thresholds:
+    method = document["method"]
+    entity = document["entity_method"]
+    layout = document["strata"]
+    counts = layout["entities"]
+    strata = Strata(bool(layout["by_language"]), tuple(layout["lengths"]), None if counts is None else tuple(counts))
+    classes = LabelSpace(document["classes"]).classes
+    cells = {strata.check(cell): _sorted(_unpack(packed, "<f8")) for cell, packed in sorted(document["cells"].items())}
+    labels: dict[str, LabelScores] = {}
+    for name in (*classes, OUTSIDE):
+        packed = document["labels"][name]
+        labels[name] = LabelScores(_sorted(_unpack(packed["scores"], "<f8")), _unpack(packed["sizes"], "<i8"))
+        if labels[name].scores.shape != labels[name].sizes.shape:
+            raise InvalidThresholds(f"expected one size per score of {name!r}, got another number")
+    rare = document["rare"]
+    rows = RareRows(_unpack(rare["task"], "<i8"), _unpack(rare["label"], "<i8"), _unpack(rare["score"], "<f8"))
+    if not rows.task.shape == rows.label.shape == rows.score.shape:
+        raise InvalidThresholds("expected rare rows of one length, got several")
+    return Thresholds(
+        Method(method["name"], Boundary(method["boundary"]), method["limit"], method["top_k"]),
+        EntityMethod(entity["name"], entity["weights"], entity["p_min"], entity["n_min"], entity["top_k"]),
+        strata,
+        int(document["n_min"]),
+        classes,
+        cells,
+        labels,
+        rows,
+    )
+
+
+def _pack(values: npt.NDArray[Any], kind: str) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")
+
+
+def _unpack(text: str, kind: str) -> npt.NDArray[Any]:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise InvalidThresholds(f"expected base64, got something else: {error}") from None
+    values = np.frombuffer(raw, dtype=kind)
+    return values.astype(values.dtype.newbyteorder("="))
+
+
+def _sorted(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if np.isnan(values).any() or np.any(values[1:] < values[:-1]):
+        raise InvalidThresholds("expected ascending scores without NaN, got others")
+    return values

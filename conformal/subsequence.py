@@ -1,0 +1,243 @@
+"""Subsequence sets: which labels a span could carry, with a threshold per class (METHODS 6.1 to 6.3).
+
+Arrays over spans have one column per class of the label space and a last one for "O": not an entity exactly
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from conformal.errors import InvalidArgument, InvalidScores
+from conformal.labels import OUTSIDE, LabelSpace, Span
+from conformal.quantile import Bools, Floats, checked_scores
+from conformal.trellis import KBest, SpanTable
+from conformal.trellis.kernels.entities import extract_spans
+
+Ints = npt.NDArray[np.int64]
+
+ENTITY_SCORES = ("nc1", "nc2", "nc3")
+WEIGHTS = ("hierarchical", "pooled")
+
+# Probabilities may add up to a little more than one; the sum itself is not renormalised.
+_ROUNDING = 1e-6
+
+
+class Marginals(Protocol):
+    """What is needed of entity marginals: `conformal.EntityMarginals`, or `TopMarginals`."""
+
+    @property
+    def starts(self) -> npt.NDArray[np.int32]:
+        """First token of each listed span."""
+
+    @property
+    def ends(self) -> npt.NDArray[np.int32]:
+        """Token after the last of each listed span."""
+
+    @property
+    def probabilities(self) -> Floats:
+        """P_ent of each listed span and class."""
+
+    def of_span(self, start: int, end: int) -> Floats:
+        """P_ent of any span, for every class: (W,)."""
+
+
+@dataclass(frozen=True)
+class EntityMethod:
+    """How spans are scored: the score, the weights, candidate spans and the least number of tasks per class.
+
+    `weights`: "hierarchical" is exact for a random entity of a random task that has one; "pooled" (the
+    paper's) counts every entity alike and is approximate. `p_min` delimits candidate spans (METHODS 6.3).
+    `n_min` None means that of the strata. `top_k`: P_ent over the K best labelings (METHODS 2.4) instead of
+    all.
+    """
+
+    name: str = "nc1"
+    weights: str = "hierarchical"
+    p_min: float = 0.01
+    n_min: int | None = None
+    top_k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ENTITY_SCORES:
+            raise InvalidArgument(f"expected an entity score among {ENTITY_SCORES}, got {self.name!r}")
+        if self.weights not in WEIGHTS:
+            raise InvalidArgument(f"expected weights among {WEIGHTS}, got {self.weights!r}")
+        if not 0.0 < self.p_min < 1.0:
+            raise InvalidArgument(f"expected p_min strictly between 0 and 1, got {self.p_min}")
+        for given, what in ((self.n_min, "n_min"), (self.top_k, "top_k")):
+            if given is not None and given < 1:
+                raise InvalidArgument(f"expected {what} of at least 1, got {given}")
+
+
+@dataclass(frozen=True, eq=False)
+class SpanScores:
+    """The three scores of each label of each span, from its probabilities (S, V); see `score_spans`."""
+
+    probability: Floats
+    cumulative: Floats
+    place: Ints
+
+    def scores(self, name: str) -> Floats:
+        """Return nc1_ent (as -log P), nc2_ent or nc3_ent."""
+        if name == "nc1":
+            with np.errstate(divide="ignore"):
+                return checked_scores(-np.log(self.probability))
+        if name == "nc2":
+            return checked_scores(self.cumulative)
+        if name == "nc3":
+            return np.where(self.place > 0, self.place.astype(np.float64), np.inf)
+        raise InvalidArgument(f"expected an entity score among {ENTITY_SCORES}, got {name!r}")
+
+
+def with_outside(probabilities: npt.ArrayLike) -> Floats:
+    """Append the column O: `max(0, 1 - sum)`; probabilities (S, W) become (S, W + 1).
+
+    >>> with_outside([[0.5, 0.25]]).tolist()
+    [[0.5, 0.25, 0.25]]
+    """
+    given = np.atleast_2d(np.asarray(probabilities, dtype=np.float64))
+    sums = given.sum(axis=1)
+    if np.isnan(given).any() or np.any(given < 0) or np.any(sums > 1 + _ROUNDING):
+        raise InvalidScores("expected probabilities of at least 0 that add up to at most 1 per span, got others")
+    return np.column_stack([given, np.maximum(0.0, 1.0 - sums)])
+
+
+def score_spans(probabilities: npt.ArrayLike) -> SpanScores:
+    """Score every label of every span against all labels of that span, O included (METHODS 6.1).
+
+    probabilities (S, V) over W and O. nc1_ent = 1 - P (kept as -log P: the same sets); nc2_ent = the summed
+    P of labels at least as likely; nc3_ent = how many those are. Ties count together.
+
+    >>> scored = score_spans([[0.25, 0.0, 0.75]])
+    >>> scored.cumulative.tolist(), scored.place.tolist()
+    ([[1.0, 1.0, 0.75]], [[2, 3, 1]])
+    """
+    given = np.atleast_2d(np.asarray(probabilities, dtype=np.float64))  # (S, V)
+    if np.isnan(given).any():
+        raise InvalidScores("expected span probabilities without NaN, got NaN")
+    place = (given[:, None, :] >= given[:, :, None]).sum(axis=2, dtype=np.int64)  # (S, V)
+    running = np.cumsum(-np.sort(-given, axis=1), axis=1)  # (S, V), likeliest first
+    return SpanScores(given, np.take_along_axis(running, place - 1, axis=1), place)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Spans of a text with their probabilities over W and O."""
+
+    starts: Ints  # (S,)
+    ends: Ints  # (S,)
+    probabilities: Floats  # (S, W + 1)
+
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """Return (start, end) of each span."""
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+
+def candidate_spans(marginals: Marginals, space: LabelSpace, *, p_min: float, extra: Sequence[Span] = ()) -> Candidates:
+    """Return `S0 = {(a, b) : 1 - P_ent(a, b, O) >= p_min}` and the spans of `extra`, in text order (METHODS 6.3)."""
+    W = len(space.classes)
+    listed: dict[tuple[int, int], float] = {}
+    for start, end, probability in zip(
+        marginals.starts.tolist(), marginals.ends.tolist(), marginals.probabilities.tolist(), strict=True
+    ):
+        listed[start, end] = listed.get((start, end), 0.0) + probability
+    wanted = {(span.start, span.end) for span in extra}
+    # Classes below the listing's floor may lift a span over p_min, so near misses are looked at too.
+    near = {key for key, total in listed.items() if total >= 0.9 * p_min}
+    rows: dict[tuple[int, int], Floats] = {key: marginals.of_span(*key) for key in sorted(near | wanted)}
+    kept = [key for key, row in rows.items() if key in wanted or row.sum() >= p_min]
+    probabilities = with_outside(np.array([rows[key] for key in kept]).reshape(len(kept), W))
+    starts, ends = np.array(kept, dtype=np.int64).reshape(-1, 2).T
+    return Candidates(starts, ends, probabilities)
+
+
+@dataclass(frozen=True, eq=False)
+class TopMarginals:
+    """P_ent summed over a ranked list and renormalised by its mass: the paper's convention (METHODS 2.4)."""
+
+    starts: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    classes: npt.NDArray[np.int32]
+    probabilities: Floats
+    width: int
+
+    @classmethod
+    def of(
+        cls,
+        labels: npt.NDArray[np.int16],
+        log_probabilities: npt.ArrayLike,
+        *,
+        space: LabelSpace,
+        renormalise: bool = True,
+    ) -> TopMarginals:
+        """Sum over ranked labelings: labels (K, N) ids, log_probabilities (K,).
+
+        The paper's example: its sums are those of the labelings it prints, so they are not renormalised here.
+
+        >>> space = LabelSpace(["PER", "LOC", "ORG"])
+        >>> sarah = np.array([space.encode(row.split()) for row in (
+        ...     "O O O B-LOC I-LOC I-LOC", "B-PER O O B-LOC I-LOC I-LOC",
+        ...     "O O O O O O", "B-PER O O B-ORG B-ORG I-ORG")])
+        >>> logs = np.log([0.48, 0.28, 0.02, 1e-300])
+        >>> found = TopMarginals.of(sarah, logs, space=space, renormalise=False)
+        >>> [round(float(p), 2) for p in found.of_span(3, 6)]  # New York City: PER, LOC, ORG
+        [0.0, 0.76, 0.0]
+        >>> [round(float(p), 2) for p in found.of_span(0, 1)]  # Sarah
+        [0.28, 0.0, 0.0]
+        """
+        given = np.asarray(log_probabilities, dtype=np.float64)
+        shares = np.exp(given - np.logaddexp.reduce(given)) if renormalise else np.exp(given)  # (K,)
+        table = SpanTable(*extract_spans(labels))
+        weights = np.repeat(shares, np.diff(table.offsets))
+        keys = np.column_stack([table.starts, table.ends, table.classes])
+        distinct, inverse = np.unique(keys.reshape(-1, 3), axis=0, return_inverse=True)
+        sums = np.bincount(inverse.ravel(), weights=weights, minlength=len(distinct))
+        starts, ends, classes = distinct.astype(np.int32).T
+        return cls(starts, ends, classes, np.minimum(sums, 1.0), len(space.classes))
+
+    def of_span(self, start: int, end: int) -> Floats:
+        """Return P_ent of one span for every class: (W,)."""
+        row = np.zeros(self.width)
+        here = (self.starts == start) & (self.ends == end)
+        row[self.classes[here]] = self.probabilities[here]
+        return row
+
+
+def entity_ranks(best: KBest, space: LabelSpace, spans: Sequence[Span]) -> list[int]:
+    """Return nc_idx of each entity: the smallest rank whose labeling contains it, 0 if none listed does."""
+    if best.spans is None:
+        raise InvalidArgument("expected a ranked list with spans, got none; pass space to kbest")
+    table = best.spans
+    found: list[int] = []
+    for start, end, name in spans:
+        w = (space.begin(name) - 1) // 2
+        rows = np.flatnonzero((table.starts == start) & (table.ends == end) & (table.classes == w))
+        found.append(int(np.searchsorted(table.offsets, rows[0], side="right")) if rows.size else 0)
+    return found
+
+
+def span_labels(space: LabelSpace) -> tuple[str, ...]:
+    """Return the labels of a span's columns: the classes, then "O"."""
+    return (*space.classes, OUTSIDE)
+
+
+def label_members(scores: Floats, members: Sequence[Bools | None], *, outside_default: bool = True) -> Bools:
+    """Assemble the sets of S spans from one membership column per label; None marks an uncalibrated label.
+
+    An uncalibrated class stays out of every set (it is named once per task instead); an uncalibrated O
+    cannot be excluded, so it stays in.
+    """
+    result = np.zeros(scores.shape, dtype=np.bool_)
+    for column, found in enumerate(members):
+        if found is not None:
+            result[:, column] = found
+        elif column == len(members) - 1:
+            result[:, column] = outside_default
+    return result

@@ -1,0 +1,276 @@
+"""Frozen thresholds: calibrate once, answer at any level, keep as bytes (METHODS 3, 5.2, 6.2).
+
+`Thresholds` holds the sorted scores themselves, per cell and per class, because which of them answer
+depends on the test task (its cell, the candidate's class) and on the level. It depends on the rows only,
+not on their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from conformal.errors import EmptyCalibration, InvalidLabels, InvalidScores
+from conformal.labels import OUTSIDE, LabelSpace
+from conformal.quantile import Floats, Level, ScoreTable, checked_scores
+from conformal.rows import EntityRows, TaskRows
+from conformal.scores import Method
+from conformal.strata import Pool, Strata
+from conformal.subsequence import EntityMethod, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class LabelScores:
+    """Calibration scores of one label's entities, ascending, each with the number of its task's entities."""
+
+    scores: Floats  # (m,)
+    sizes: Ints  # (m,)
+
+    @cached_property
+    def tasks(self) -> int:
+        """Number of tasks that have such an entity."""
+        return ScoreTable.hierarchical(self.scores, self.sizes).n
+
+
+@dataclass(frozen=True, eq=False)
+class RareRows:
+    """Entities of the classes with few tasks, kept apart so that classes can be merged task by task."""
+
+    task: Ints
+    label: Ints  # position in Thresholds.classes
+    score: Floats
+
+
+@dataclass(frozen=True)
+class LabelPool:
+    """What answers for a label: its own entities, or those of all rare classes together."""
+
+    name: str
+    labels: tuple[str, ...]
+    n: int
+    calibrated: bool
+    table: ScoreTable = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class CellPool:
+    """What answers for a task: the pool of its cell and that pool's scores."""
+
+    pool: Pool
+    table: ScoreTable = field(repr=False, compare=False)
+
+    @property
+    def n(self) -> int:
+        """Number of calibration rows, whether or not they suffice."""
+        return self.pool.n
+
+    @property
+    def unreachable(self) -> float:
+        """Share of rows whose label the model cannot express; above about alpha it makes every set open."""
+        finite = int(np.searchsorted(self.table.scores, np.inf))
+        return 1.0 - finite / self.table.scores.size if self.table.scores.size else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """Calibrated thresholds of a method; made by `calibrate`, or read back by `Thresholds.from_bytes`.
+
+    Exact per pool for exchangeable tasks (METHODS 5.2); exact per class for a random entity of a random
+    task that has one, when the class stands alone and weights are hierarchical (METHODS 6.2).
+    """
+
+    method: Method
+    entity_method: EntityMethod
+    strata: Strata
+    n_min: int
+    classes: tuple[str, ...]
+    cells: Mapping[str, Floats]  # ascending scores of each cell
+    labels: Mapping[str, LabelScores]  # of each class and "O"
+    rare: RareRows
+    _pools: dict[str, CellPool] = field(default_factory=dict, repr=False)
+    _label_pools: dict[str, LabelPool] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (*self.cells.values(), *(label.scores for label in self.labels.values())):
+            array.setflags(write=False)
+
+    @property
+    def n(self) -> int:
+        """Number of calibration tasks."""
+        return sum(scores.size for scores in self.cells.values())
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Number of calibration tasks in each cell."""
+        return {cell: int(scores.size) for cell, scores in self.cells.items()}
+
+    def pool(self, cell: str) -> CellPool:
+        """Return what answers for a test task in `cell`, also a cell never seen; `UnknownStratum` if impossible."""
+        found = self._pools.get(cell)
+        if found is None:
+            pool = self.strata.pool_of(cell, self.counts, n_min=self.n_min)
+            parts = [self.cells[name] for name in pool.cells if name in self.cells] if pool.calibrated else []
+            found = CellPool(pool, ScoreTable.of(np.concatenate(parts) if parts else np.zeros(0)))
+            self._pools[cell] = found
+        return found
+
+    def threshold(self, cell: str, alpha: Level) -> float:
+        """Return the threshold of a cell at level alpha; `+inf` means that every set there is open."""
+        return self.pool(cell).table.threshold(alpha)
+
+    def label_pool(self, label: str) -> LabelPool:
+        """Return what answers for a class or "O" (METHODS 6.2); raises `InvalidLabels` for others.
+
+        A class with at least `n_min` tasks, the candidate's counted, stands alone. Classes with fewer are
+        merged: a task with M entities of these classes gives each 1/M. Too few even so: not calibrated.
+        """
+        found = self._label_pools.get(label)
+        if found is None:
+            found = self._label_pool(label)
+            self._label_pools[label] = found
+        return found
+
+    def _label_pool(self, label: str) -> LabelPool:
+        if label not in (*self.classes, OUTSIDE):
+            raise InvalidLabels(f"expected a class of {self.classes} or 'O', got {label!r}")
+        n_min = self.label_n_min
+        own = self.labels[label]
+        if own.tasks + 1 >= n_min:
+            return LabelPool(label, (label,), own.tasks, True, self._label_table(own.scores, own.sizes))
+        nothing = ScoreTable.of(np.zeros(0))
+        if label == OUTSIDE:
+            return LabelPool(label, (label,), own.tasks, False, nothing)
+        small = [w for w, name in enumerate(self.classes) if self.labels[name].tasks + (name == label) < n_min]
+        chosen = np.isin(self.rare.label, small)
+        _, inverse, sizes = np.unique(self.rare.task[chosen], return_inverse=True, return_counts=True)
+        names = tuple(self.classes[w] for w in small)
+        if sizes.size + 1 < n_min:
+            return LabelPool("+".join(names), names, int(sizes.size), False, nothing)
+        table = self._label_table(self.rare.score[chosen], sizes[inverse])
+        return LabelPool("+".join(names), names, int(sizes.size), True, table)
+
+    def _label_table(self, scores: Floats, sizes: Ints) -> ScoreTable:
+        if self.entity_method.weights == "pooled":
+            return ScoreTable.of(scores)
+        return ScoreTable.hierarchical(scores, sizes)
+
+    @property
+    def label_n_min(self) -> int:
+        """Least number of tasks, the candidate's included, for a class to be calibrated."""
+        return self.n_min if self.entity_method.n_min is None else self.entity_method.n_min
+
+    def label_threshold(self, label: str, alpha: Level) -> float:
+        """Return the threshold of a class or "O"; `+inf` when it is not calibrated."""
+        return self.label_pool(label).table.threshold(alpha)
+
+    @cached_property
+    def uncalibrated(self) -> tuple[str, ...]:
+        """Classes (and "O") with too few tasks: named once per task, in no span's set."""
+        return tuple(name for name in (*self.classes, OUTSIDE) if not self.label_pool(name).calibrated)
+
+    def check_space(self, space: LabelSpace) -> None:
+        """Raise unless the label space is the one these thresholds were calibrated with."""
+        if space.classes != self.classes:
+            raise InvalidLabels(
+                f"expected the label space {self.classes} of these thresholds, got {space.classes}; "
+                "fold the potentials to it, or calibrate again"
+            )
+
+    def to_bytes(self) -> bytes:
+        """Return a versioned, self-describing JSON text; equal rows give equal bytes."""
+        from conformal.serialise import to_bytes  # noqa: PLC0415 - the two modules describe one another
+
+        return to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Thresholds:
+        """Read `to_bytes` back, bit for bit; raises `InvalidThresholds`."""
+        from conformal.serialise import from_bytes  # noqa: PLC0415 - the two modules describe one another
+
+        return from_bytes(data)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes: equal exactly for thresholds of equal rows and settings."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def calibrate(
+    tasks: TaskRows,
+    entities: EntityRows | None = None,
+    *,
+    classes: Sequence[str],
+    method: Method | None = None,
+    entity_method: EntityMethod | None = None,
+    strata: Strata | None = None,
+    n_min: int = 100,
+    allow_empty: bool = False,
+) -> Thresholds:
+    """Freeze thresholds from calibration rows (METHODS 3 to 6).
+
+    Rows must be exchangeable with the tasks to come and none may have been dropped because of its label;
+    labels out of reach count as `+inf`. Raises `EmptyCalibration` without rows (unless `allow_empty`, which
+    gives open sets), `UnknownStratum`, `InvalidLabels`, `InvalidScores`.
+
+    >>> rows = TaskRows.of(["en/1-10"] * 4, [-0.1, -0.2, -0.4, -2.0])
+    >>> thresholds = calibrate(rows, classes=["PER"], n_min=4)
+    >>> thresholds.threshold("en/1-10", "0.25"), thresholds.threshold("de/1-10", "0.25")
+    (2.0, inf)
+    """
+    chosen = method or Method()
+    entity_chosen = entity_method or EntityMethod()
+    layout = strata or Strata()
+    names = LabelSpace(classes).classes
+    if not len(tasks) and not allow_empty:
+        raise EmptyCalibration("expected at least one calibration row, got none; label some tasks first")
+    by_cell: dict[str, list[int]] = {}
+    for i, cell in enumerate(tasks.cells):
+        by_cell.setdefault(cell, []).append(i)
+    scores = chosen.scores(tasks.ranks, u=tasks.u)
+    cells = {layout.check(cell): np.sort(scores[by_cell[cell]]) for cell in sorted(by_cell)}
+    layout.partition(Counter(), n_min=n_min)  # refuses a bad n_min at once
+    rows = entities if entities is not None else EntityRows.join([])
+    labels, rare = _freeze_entities(rows, names, entity_chosen, n_min)
+    return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare)
+
+
+def _freeze_entities(
+    rows: EntityRows, classes: tuple[str, ...], method: EntityMethod, n_min: int
+) -> tuple[dict[str, LabelScores], RareRows]:
+    known = {name: i for i, name in enumerate((*classes, OUTSIDE))}
+    unknown = sorted(set(rows.labels) - set(known))
+    if unknown:
+        raise InvalidLabels(f"expected entity rows of the classes {classes} or 'O', got {unknown[0]!r}")
+    codes = np.array([known[label] for label in rows.labels], dtype=np.int64)
+    scores = checked_scores(rows.scored.scores(method.name))
+    if method.name != "nc1" and np.any(np.isinf(scores) & (rows.scored.probability > 0)):
+        raise InvalidScores(f"expected cumulative and place with every entity row for {method.name}, got none")
+    frozen: dict[str, LabelScores] = {}
+    for name, code in known.items():
+        here = codes == code
+        _, inverse, counts = np.unique(rows.task[here], return_inverse=True, return_counts=True)
+        sizes = counts[inverse].astype(np.int64)
+        order = np.lexsort((sizes, scores[here]))
+        frozen[name] = LabelScores(scores[here][order], sizes[order])
+    least = n_min if method.n_min is None else method.n_min
+    small = [known[name] for name in classes if frozen[name].tasks < least]
+    return frozen, _canonical_rare(rows.task, codes, scores, small)
+
+
+def _canonical_rare(task: Ints, codes: Ints, scores: Floats, small: list[int]) -> RareRows:
+    """Keep the rows of rare classes, with tasks numbered by their contents instead of by their order."""
+    grouped: dict[int, list[tuple[int, float]]] = {}
+    for i in np.flatnonzero(np.isin(codes, small)).tolist():
+        grouped.setdefault(int(task[i]), []).append((int(codes[i]), float(scores[i])))
+    contents = sorted(sorted(group) for group in grouped.values())
+    numbers = [number for number, group in enumerate(contents) for _ in group]
+    return RareRows(
+        np.array(numbers, dtype=np.int64),
+        np.array([code for group in contents for code, _ in group], dtype=np.int64),
+        np.array([score for group in contents for _, score in group], dtype=np.float64),
+    )
