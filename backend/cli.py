@@ -1,0 +1,38 @@
+"""The `surespan` command. Subcommands are imported when they are called, so that `surespan --help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from backend import __version__
+
+# Name of the command -> module under backend.commands that holds it as `command`, and its line in --help. The line
+# stands here because asking the module for it would import it.
+_COMMANDS = {
+    "db": ("db", "Upgrade, check or copy the database."),
+    "train": ("train", "Train a tagger on labelled files."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"backend.commands.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in sorted(_COMMANDS)])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="surespan")
+def main() -> None:
+    """Named entity recognition for Label Studio that says how sure it is, with a guarantee."""

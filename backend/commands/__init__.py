@@ -1,0 +1,1 @@
+"""One module a subcommand, each with a click command named `command`."""

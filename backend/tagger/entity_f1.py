@@ -1,0 +1,69 @@
+"""Entity F1: an entity counts when start, end and class are all right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Counts:
+    """True, predicted and right entities; F1 is micro-averaged over them."""
+
+    true: int = 0
+    predicted: int = 0
+    right: int = 0
+
+    @property
+    def precision(self) -> float:
+        """Share of predicted entities that are right; 0 without any."""
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of true entities that are found; 0 without any."""
+        return self.right / self.true if self.true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall.
+
+        >>> Counts(true=4, predicted=2, right=2).f1
+        0.6666666666666666
+        """
+        total = self.true + self.predicted
+        return 2 * self.right / total if total else 0.0
+
+
+@dataclass
+class EntityCounter:
+    """Adds up texts; `total` over all classes, `by_class` for each, `exact` texts with nothing wrong."""
+
+    texts: int = 0
+    exact: int = 0
+    _true: Counter[str] = field(default_factory=Counter)
+    _predicted: Counter[str] = field(default_factory=Counter)
+    _right: Counter[str] = field(default_factory=Counter)
+
+    def add(
+        self, true: Iterable[tuple[Hashable, Hashable, str]], predicted: Iterable[tuple[Hashable, Hashable, str]]
+    ) -> None:
+        """Count one text's spans (start, end, class)."""
+        gold, found = set(true), set(predicted)
+        self.texts += 1
+        self.exact += gold == found
+        self._true.update(label for _, _, label in gold)
+        self._predicted.update(label for _, _, label in found)
+        self._right.update(label for _, _, label in gold & found)
+
+    @property
+    def total(self) -> Counts:
+        """Counts over all classes."""
+        return Counts(self._true.total(), self._predicted.total(), self._right.total())
+
+    @property
+    def by_class(self) -> dict[str, Counts]:
+        """Counts of each class, sorted by name."""
+        names = sorted({*self._true, *self._predicted})
+        return {name: Counts(self._true[name], self._predicted[name], self._right[name]) for name in names}

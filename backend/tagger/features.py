@@ -1,0 +1,195 @@
+"""Hashed features of words: no vocabulary, so no word is unknown and no list of words is stored.
+
+A word gives, all hashed with a fixed 64-bit function: itself in lower case, its first and last 1-4 characters, the
+shape of its letters, and the character n-grams of `<word>`. Case lives in the shape alone. Compatibility forms are
+folded (NFKC) and digits of longer numbers become 0 for hashing only; the text itself is never changed.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import regex
+
+from backend.tagger.errors import InvalidModel
+
+Indices = npt.NDArray[np.int64]
+_Hashes = npt.NDArray[np.uint64]
+
+_PRIME = np.uint64(0x100000001B3)
+_SEED = np.uint64(0xCBF29CE484222325)
+_MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
+_MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT = np.uint64(33)
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+# A longer word is known by its first and last characters: bounds the work for a 100,000-character "word".
+_KEPT = 24
+_AFFIXES = 4
+_RUN = regex.compile(r"(.)\1{2,}", regex.DOTALL)
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """Rows of each hashed table and the n-gram lengths; part of a saved model."""
+
+    word_rows: int = 98_304
+    prefix_rows: int = 12_288
+    suffix_rows: int = 12_288
+    shape_rows: int = 2_048
+    ngram_rows: int = 65_536
+    ngram_lengths: tuple[int, ...] = (3, 4, 5)
+
+    def __post_init__(self) -> None:
+        for name in ("word_rows", "prefix_rows", "suffix_rows", "shape_rows", "ngram_rows"):
+            rows = getattr(self, name)
+            if not isinstance(rows, int) or not 1 <= rows < 2**31:
+                raise InvalidModel(f"expected {name} to be a whole number from 1, got {rows!r}")
+        if not self.ngram_lengths or any(not 1 <= n <= 8 for n in self.ngram_lengths):
+            raise InvalidModel(f"expected n-gram lengths in 1..8, got {self.ngram_lengths}")
+
+
+class WordFeatures(NamedTuple):
+    """Table rows of U words. Fixed counts are matrices; n-grams are ragged: word i owns `offsets[i]:offsets[i+1]`."""
+
+    words: Indices  # (U, 2): two independent hashes, so that two words rarely share both
+    prefixes: Indices  # (U, 4)
+    suffixes: Indices  # (U, 4)
+    shapes: Indices  # (U, 1)
+    ngrams: Indices  # (sum of counts,)
+    offsets: Indices  # (U + 1,)
+
+
+def normalise(word: str) -> str:
+    """Return the form of a word that is hashed.
+
+    >>> normalise("Straße"), normalise("1984"), normalise("U2"), normalise("ﬁn")
+    ('straße', '0000', 'u2', 'fin')
+    """
+    folded = word[: 4 * _KEPT] + word[-_KEPT:] if len(word) > 5 * _KEPT else word
+    if not folded.isascii():
+        folded = unicodedata.normalize("NFKC", folded)
+    folded = folded.lower()
+    if len(folded) > 2 and not folded.isalpha():
+        folded = "".join("0" if c.isdecimal() else c for c in folded)
+    if len(folded) > _KEPT:
+        folded = folded[: _KEPT // 2] + folded[-_KEPT // 2 :]
+    return folded
+
+
+class _Shapes(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        c = chr(code)
+        category = unicodedata.category(c)
+        if category in {"Lu", "Lt"}:
+            kind = "X"
+        elif category == "Ll":
+            kind = "x"
+        elif category == "Nd":
+            kind = "d"
+        else:
+            kind = "c" if category[0] in "LMN" else c
+        self[code] = kind
+        return kind
+
+
+_SHAPES = _Shapes()
+
+
+def shape(word: str) -> str:
+    """Return the letter pattern, runs cut to two.
+
+    >>> shape("McDonald"), shape("NATO"), shape("B-52")
+    ('XxXxx', 'XX', 'X-dd')
+    """
+    return _RUN.sub(r"\1\1", word[:_KEPT].translate(_SHAPES))
+
+
+def _codes(words: Sequence[str], width: int) -> npt.NDArray[np.uint64]:
+    """Return code points, padded with 0: (U, width)."""
+    padded = np.array(words, dtype=f"<U{width}")
+    return padded.view(np.uint32).reshape(len(words), width).astype(np.uint64)
+
+
+def _finish(hashes: _Hashes) -> _Hashes:
+    mixed = hashes ^ (hashes >> _SHIFT)
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT
+    mixed *= _MIX_2
+    mixed ^= mixed >> _SHIFT
+    return mixed
+
+
+def _rows(hashes: _Hashes, count: int) -> Indices:
+    return ((hashes & _LOW) % np.uint64(count)).astype(np.int64)
+
+
+def _rolling(codes: npt.NDArray[np.uint64], salt: int) -> _Hashes:
+    """Hash of every column prefix: column k holds the hash of the first k + 1 characters. (U, W)."""
+    hashes = np.empty_like(codes)
+    state = np.full(codes.shape[0], _SEED ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
+    for column in range(codes.shape[1]):
+        state = (state ^ codes[:, column]) * _PRIME
+        state = state ^ (state >> _HALF)
+        hashes[:, column] = state
+    return hashes
+
+
+def hash_words(words: Sequence[str], config: FeatureConfig) -> WordFeatures:
+    """Hash words into table rows, all words at once. Depends on the word and the config alone.
+
+    >>> found = hash_words(["Berlin", "BERLIN"], FeatureConfig())
+    >>> bool((found.words[0] == found.words[1]).all()), bool((found.shapes[0] == found.shapes[1]).all())
+    (True, False)
+    """
+    U = len(words)
+    if U == 0:
+        none = np.zeros((0,), np.int64)
+        return WordFeatures(
+            none.reshape(0, 2), none.reshape(0, 4), none.reshape(0, 4), none.reshape(0, 1), none, np.zeros(1, np.int64)
+        )
+    forms = [normalise(word) for word in words]
+    codes = _codes(forms, _KEPT)  # (U, W)
+    lengths = (codes != 0).sum(axis=1)  # (U,)
+    with np.errstate(over="ignore"):
+        rolled = _finish(_rolling(codes, 1))
+        whole = rolled[np.arange(U), np.maximum(lengths - 1, 0)]  # (U,)
+        word_rows = np.stack([_rows(whole, config.word_rows), _rows(whole >> _HALF, config.word_rows)], axis=1)
+        prefixes = _rows(_finish(_rolling(codes[:, :_AFFIXES], 2)), config.prefix_rows)  # (U, 4)
+        endings = _codes([form[: -_AFFIXES - 1 : -1] for form in forms], _AFFIXES)
+        suffixes = _rows(_finish(_rolling(endings, 3)), config.suffix_rows)  # (U, 4)
+        shape_codes = _codes([shape(word) for word in words], _KEPT)
+        shapes = _rows(_finish(_rolling(shape_codes, 4))[:, -1:], config.shape_rows)  # (U, 1)
+        ngrams, offsets = _hash_ngrams(codes, lengths, config)
+    return WordFeatures(word_rows, prefixes, suffixes, shapes, ngrams, offsets)
+
+
+def _hash_ngrams(
+    codes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64], config: FeatureConfig
+) -> tuple[Indices, Indices]:
+    U = codes.shape[0]
+    framed = np.zeros((U, _KEPT + 2), dtype=np.uint64)  # 2 opens and 3 closes a word; neither occurs inside one
+    framed[:, 0] = 2
+    framed[:, 1:-1] = codes
+    framed[np.arange(U), lengths + 1] = 3
+    sizes = lengths + 2
+    columns: list[Indices] = []
+    masks: list[npt.NDArray[np.bool_]] = []
+    for n in config.ngram_lengths:
+        places = framed.shape[1] - n + 1
+        state = np.full((U, places), _SEED ^ np.uint64((n + 16) * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
+        for k in range(n):
+            state = (state ^ framed[:, k : k + places]) * _PRIME
+            state = state ^ (state >> _HALF)
+        columns.append(_rows(_finish(state), config.ngram_rows))
+        masks.append(np.arange(places)[None, :] <= (sizes - n)[:, None])
+    mask = np.concatenate(masks, axis=1)  # (U, all places)
+    offsets = np.zeros(U + 1, dtype=np.int64)
+    np.cumsum(mask.sum(axis=1), out=offsets[1:])
+    return np.concatenate(columns, axis=1)[mask], offsets

@@ -1,0 +1,173 @@
+"""The saved model: one safetensors file that describes itself.
+
+The header holds format version, name, classes, feature and network configuration, a summary of the training and a
+hash of all of it with the weights. Hashed tables are stored as int8 with one scale a row, layers as float16, the
+chain's scores as float32. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from backend.tagger.errors import InvalidModel
+from backend.tagger.features import FeatureConfig
+from backend.tagger.network import Network, NetworkConfig
+from conformal.labels import LabelSpace
+
+FORMAT = "surespan-tagger"
+FORMAT_VERSION = 1
+MODEL_FILE = "model.safetensors"
+_TABLES = ("words", "prefixes", "suffixes", "shapes", "ngrams")
+_CHAIN = ("transitions", "start", "end")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a saved model says about itself; `hash` is filled in by saving and checked by loading."""
+
+    name: str
+    classes: tuple[str, ...]
+    languages: tuple[str, ...]
+    features: FeatureConfig
+    network: NetworkConfig
+    training: Mapping[str, Any] = field(default_factory=dict)
+    hash: str = ""
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space."""
+        return LabelSpace(self.classes)
+
+    def to_json(self) -> str:
+        """Everything but the hash, in a fixed order."""
+        fields = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "classes": list(self.classes),
+            "languages": list(self.languages),
+            "features": asdict(self.features),
+            "network": asdict(self.network),
+            "training": dict(self.training),
+        }
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True)
+
+
+def _stored(network: Network) -> dict[str, Tensor]:
+    """Return the tensors as they are written: tables in int8 with row scales, layers in float16."""
+    tensors: dict[str, Tensor] = {}
+    for name, value in network.state_dict().items():
+        weight = value.detach().float()
+        if not torch.isfinite(weight).all():
+            raise InvalidModel(f"expected finite weights, got NaN or infinity in {name}; the training diverged")
+        if name.split(".")[0] in _TABLES:
+            scale = (weight.abs().amax(dim=1, keepdim=True) / 127.0).clamp_min(1e-7).half().clamp_min(6e-8)  # (rows, 1)
+            tensors[name] = (weight / scale.float()).round().clamp(-127, 127).to(torch.int8)
+            tensors[f"{name}.scale"] = scale
+        else:
+            tensors[name] = weight if name in _CHAIN else weight.half()
+    return {name: tensor.contiguous() for name, tensor in sorted(tensors.items())}
+
+
+def _digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def save_model(network: Network, directory: str | Path, *, info: ModelInfo) -> ModelInfo:
+    """Write `model.safetensors` into a directory, whole or not at all; return the info with its hash."""
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    tensors = _stored(network)
+    header = info.to_json()
+    digest = _digest(header, tensors)
+    partial = place / f"{MODEL_FILE}.partial"
+    save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
+    partial.replace(place / MODEL_FILE)
+    return ModelInfo(info.name, info.classes, info.languages, info.features, info.network, info.training, digest)
+
+
+def load_model(path: str | Path) -> tuple[Network, ModelInfo]:
+    """Load a model directory (or its safetensors file) and check its hash.
+
+    Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its own
+    description.
+    """
+    place = Path(path)
+    file = place / MODEL_FILE if place.is_dir() else place
+    if not file.is_file():
+        raise InvalidModel(f"expected a model file at {file}, got nothing there; train one with `surespan train`")
+    try:
+        with safe_open(file, framework="pt") as stream:
+            metadata = stream.metadata() or {}
+            tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError) as error:
+        raise InvalidModel(f"expected a safetensors file at {file.name}, got: {error}") from None
+    header = metadata.get("surespan", "")
+    info = _parse(header, file.name)
+    digest = _digest(header, tensors)
+    if digest != metadata.get("hash"):
+        raise InvalidModel(f"expected {file.name} to match its hash, got different content; copy the file again")
+    network = Network(info.features, info.network, info.space)
+    try:
+        network.load_state_dict(_restored(tensors), assign=True)
+    except RuntimeError as error:
+        raise InvalidModel(f"expected weights that fit the description in {file.name}, got: {error}") from None
+    network.requires_grad_(False)
+    network.eval()
+    return network, ModelInfo(
+        info.name, info.classes, info.languages, info.features, info.network, info.training, digest
+    )
+
+
+def _restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(".scale"):
+            continue
+        scale = tensors.get(f"{name}.scale")
+        state[name] = tensor.float() if scale is None else tensor.float() * scale.float()
+    return state
+
+
+def _parse(header: str, name: str) -> ModelInfo:
+    try:
+        fields = json.loads(header)
+        found = (fields["format"], fields["format_version"])
+        if found != (FORMAT, FORMAT_VERSION):
+            raise InvalidModel(
+                f"expected format {FORMAT} version {FORMAT_VERSION} in {name}, got {found[0]} {found[1]}; "
+                "use the release that wrote it, or train again"
+            )
+        sizes = dict(fields["features"])
+        sizes["ngram_lengths"] = tuple(sizes["ngram_lengths"])
+        return ModelInfo(
+            name=str(fields["name"]),
+            classes=tuple(fields["classes"]),
+            languages=tuple(fields["languages"]),
+            features=FeatureConfig(**sizes),
+            network=NetworkConfig(**fields["network"]),
+            training=fields["training"],
+        )
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InvalidModel(f"expected a Surespan model description in {name}, got {error!r}") from None
+
+
+def parameter_count(network: Network) -> int:
+    """Return the number of weights."""
+    return sum(math.prod(p.shape) for p in network.parameters())
