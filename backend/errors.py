@@ -1,0 +1,52 @@
+"""Every exception the product raises on purpose, outside the tagger.
+
+A message says what was expected, what was got and what to do. No message carries task text or a secret.
+"""
+
+
+class BackendError(Exception):
+    """Base class: catch this to catch everything `backend` raises on purpose."""
+
+
+class InvalidSetting(BackendError):
+    """A setting whose value cannot be used; the message names it, what was expected and what was got."""
+
+
+class InvalidEvent(BackendError):
+    """An event that cannot be stored because it is not a JSON object of bearable depth."""
+
+
+class StoreError(BackendError):
+    """Base class of everything the store raises on purpose."""
+
+
+class StoreFull(StoreError):
+    """The disk (or the database's own limit) is full: nothing of the transaction was kept."""
+
+
+class StoreBusy(StoreError):
+    """Another process held a lock for longer than the waiting time: nothing of the transaction was kept."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, or the connection was lost before the transaction was confirmed."""
+
+
+class StoreConflict(StoreError):
+    """A constraint of the database refused the write, or a row changed underneath it."""
+
+
+class SchemaMismatch(StoreError):
+    """The database's schema is not the one this version works with; the message names the command to run."""
+
+
+class LeaseLost(StoreError):
+    """Another process took the event or job over, so the work of this holder must not be committed."""
+
+
+class NotFound(StoreError):
+    """A row that was asked for by its id does not exist."""
+
+
+class BackupFailed(StoreError):
+    """The backup could not be made; no file was left under the name that was asked for."""

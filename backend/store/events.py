@@ -1,0 +1,270 @@
+"""The inbox: every delivery is stored before it is acknowledged, and processed once, in order per annotation.
+
+A worker claims an event for a while, works, and finishes it in the same transaction that writes what the event
+brought: either all of it is there or nothing, however the worker dies. `claims` grows with every claim, so a worker
+that comes back late finds that it no longer holds the event and its transaction is rolled back.
+
+Order: an event waits for earlier unfinished events about the same annotation. Deliveries that concern several
+annotations wait for, and hold up, everything in their project.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
+
+from backend.errors import LeaseLost, NotFound, StoreBusy, StoreFull, StoreUnavailable
+from backend.store.columns import plain
+from backend.store.engine import Store, database_now
+from backend.store.redact import dump_payload
+from backend.store.tables import Event
+from backend.store.types import EventRecord
+from backend.store.upsert import insert
+
+MAX_ATTEMPTS = 5
+MAX_CLAIMS = 50
+LEASE = timedelta(seconds=60)
+
+
+class Outcome(Enum):
+    """What processing made of an event: its effect is written, or it has none (an unknown kind of event)."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+
+
+Process = Callable[[Session, EventRecord], Outcome]
+
+
+def store_event(store: Store, payload: object, *, received_at: datetime | None = None) -> int:
+    """Keep a delivery and return its id once it is durable: only then may it be acknowledged.
+
+    A connection lost during the commit is retried; the delivery's own token keeps it from being stored twice.
+
+    Raises:
+        InvalidEvent: when the payload is not a JSON object.
+        StoreError: when it could not be stored; nothing was kept, and the delivery must not be acknowledged.
+    """
+    content = dump_payload(payload)
+    body: Mapping[str, Any] = payload if isinstance(payload, dict) else {}
+    action, project_key, ordering_key = _address(body)
+    row = {
+        "delivery": str(uuid.uuid4()),
+        "action": action,
+        "project_key": project_key,
+        "ordering_key": ordering_key,
+        "payload": content,
+        "state": "pending",
+        "attempts": 0,
+        "claims": 0,
+    }
+
+    def work(session: Session) -> int:
+        now = received_at or database_now(session)
+        statement = insert(session, Event).values(row | {"received_at": now, "due_at": now})
+        session.execute(statement.on_conflict_do_nothing(index_elements=["delivery"]))
+        found = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"]))
+        return int(found.scalar_one())
+
+    return store.run(work)
+
+
+def claim_event(
+    session: Session, *, worker: str, lease: timedelta = LEASE, now: datetime | None = None
+) -> EventRecord | None:
+    """Take the first event that is due and that nothing earlier holds up; None when there is none.
+
+    An event whose workers died `MAX_CLAIMS` times without a word is set aside as dead.
+    """
+    now = now or database_now(session)
+    this, earlier = Event, aliased(Event)
+    before = sa.select(earlier.id).where(
+        earlier.state == "pending", earlier.project_key == this.project_key, earlier.id < this.id
+    )
+    free = sa.and_(
+        ~before.where(earlier.ordering_key == this.ordering_key).exists(),
+        ~before.where(earlier.ordering_key.is_(None)).exists(),
+        sa.or_(this.ordering_key.is_not(None), ~before.exists()),
+    )
+    while True:
+        row = session.execute(
+            sa.select(this)
+            .where(this.state == "pending", this.due_at <= now, free)
+            .order_by(this.id)
+            .limit(1)
+            .with_for_update(skip_locked=True, of=this)
+        ).scalar_one_or_none()
+        if row is None:
+            return None
+        if row.claims < MAX_CLAIMS:
+            row.claims += 1
+            row.claimed_by = plain(worker, 200)
+            row.due_at = now + lease
+            session.flush()
+            return _record(row)
+        row.state, row.processed_at = "dead", now
+        row.error = f"the worker died {row.claims} times while it processed this event"
+        session.flush()
+
+
+def finish_event(store: Store, event: EventRecord, process: Process) -> None:
+    """Run `process` on a claimed event and mark it finished, in one transaction.
+
+    Raises:
+        LeaseLost: when another worker has the event by now; nothing was written.
+        Exception: whatever `process` raised; nothing was written, and the failure is not yet recorded.
+    """
+
+    def work(session: Session) -> None:
+        row = session.execute(
+            sa.select(Event)
+            .where(Event.id == event.id, Event.claims == event.claims, Event.state == "pending")
+            .with_for_update()
+        ).scalar_one_or_none()
+        if row is None:
+            raise LeaseLost(f"expected to hold event {event.id}, got word that another worker took it over")
+        outcome = process(session, event)
+        row.state = outcome.value
+        row.processed_at = database_now(session)
+        row.error = None
+
+    store.run(work)
+
+
+def fail_event(session: Session, event: EventRecord, error: BaseException, *, max_attempts: int = MAX_ATTEMPTS) -> str:
+    """Record that processing failed: again after a growing pause, or dead after `max_attempts`. Returns the state.
+
+    The payload stays either way. The error's text is kept, the payload's is not repeated in it.
+    """
+    row = session.execute(
+        sa.select(Event)
+        .where(Event.id == event.id, Event.claims == event.claims, Event.state == "pending")
+        .with_for_update()
+    ).scalar_one_or_none()
+    if row is None:
+        return "lost"
+    now = database_now(session)
+    row.attempts += 1
+    row.error = plain(f"{type(error).__name__}: {error}", 1000)
+    row.claimed_by = None
+    row.due_at = now + timedelta(seconds=2.0 ** min(row.attempts - 1, 8))
+    if row.attempts >= max_attempts:
+        row.state, row.processed_at = "dead", now
+    session.flush()
+    return row.state
+
+
+def process_events(
+    store: Store,
+    process: Process,
+    *,
+    worker: str,
+    limit: int | None = None,
+    lease: timedelta = LEASE,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:
+    """Process what is due, until nothing is, `limit` is reached or `stop()` says so. Returns how many were tried.
+
+    A failing event is recorded and does not stop the others. Trouble with the database itself is not the event's
+    fault: it is raised, and the event is tried again when its claim ends.
+    """
+    tried = 0
+    while (limit is None or tried < limit) and not stop():
+        event = store.run(lambda session: claim_event(session, worker=worker, lease=lease))
+        if event is None:
+            break
+        tried += 1
+        try:
+            finish_event(store, event, process)
+        except (StoreBusy, StoreFull, StoreUnavailable, LeaseLost):
+            raise
+        except Exception as error:  # noqa: BLE001 - any failure belongs into the event's record
+            failure = error
+            store.run(lambda session, event=event, failure=failure: fail_event(session, event, failure))  # type: ignore[misc]
+    return tried
+
+
+def release_claims(session: Session, *, worker: str) -> int:
+    """Give back what a worker of this name had claimed: call it when the only worker of that name starts again."""
+    held = sa.update(Event).where(Event.state == "pending", Event.claimed_by == plain(worker, 200))
+    result = session.execute(held.values(claimed_by=None, due_at=database_now(session)))
+    return int(getattr(result, "rowcount", 0))
+
+
+def replay_event(session: Session, event_id: int) -> None:
+    """Make a dead (or finished) event pending again, from its stored payload; processing it twice changes nothing.
+
+    Raises:
+        NotFound: when there is no such event.
+    """
+    row = session.get(Event, event_id, with_for_update=True)
+    if row is None:
+        raise NotFound(f"expected the id of a stored event, got {event_id}, which does not exist")
+    row.state, row.attempts, row.claims, row.claimed_by = "pending", 0, row.claims, None
+    row.due_at, row.processed_at = database_now(session), None
+    session.flush()
+
+
+def load_event(session: Session, event_id: int) -> EventRecord | None:
+    """Return one event."""
+    row = session.get(Event, event_id)
+    return None if row is None else _record(row)
+
+
+def list_events(session: Session, state: str, *, after: int = 0, limit: int = 100) -> list[EventRecord]:
+    """Return events in a state, oldest first, after the event id `after`."""
+    rows = session.execute(
+        sa.select(Event).where(Event.state == state, Event.id > after).order_by(Event.id).limit(limit)
+    ).scalars()
+    return [_record(row) for row in rows]
+
+
+def inbox_depth(session: Session) -> dict[str, int]:
+    """Return how many events wait and how many are dead, from the index alone."""
+    counts = session.execute(
+        sa.select(Event.state, sa.func.count()).where(Event.state.in_(["pending", "dead"])).group_by(Event.state)
+    )
+    return {"pending": 0, "dead": 0} | {state: int(count) for state, count in counts}
+
+
+def _address(payload: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    action = payload.get("action")
+    project = payload.get("project")
+    if isinstance(project, dict):
+        project = project.get("id")
+    key = plain(project, 100).split(".")[0] if isinstance(project, str | int) else ""
+    return plain(action if isinstance(action, str) else "", 100), key, _ordering_key(payload)
+
+
+def _ordering_key(payload: Mapping[str, Any]) -> str | None:
+    for names, letter in ((("annotation", "annotations"), "a"), (("task", "tasks"), "t")):
+        for name in names:
+            value = payload.get(name)
+            items = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+            if len(items) == 1 and isinstance(items[0], dict) and isinstance(items[0].get("id"), int):
+                return f"{letter}{items[0]['id']}"[:200]
+            if len(items) > 1:
+                return None
+    return "project"
+
+
+def _record(row: Event) -> EventRecord:
+    return EventRecord(
+        id=row.id,
+        received_at=row.received_at,
+        action=row.action,
+        project_key=row.project_key,
+        ordering_key=row.ordering_key,
+        payload=json.loads(row.payload),
+        state=row.state,
+        attempts=row.attempts,
+        claims=row.claims,
+        error=row.error,
+    )

@@ -1,0 +1,194 @@
+"""Jobs that one process at a time holds, by a lease in the database.
+
+A holder that dies stops renewing and the lease runs out; the next holder gets a greater fence. Work that must happen
+once is committed together with `finish_job`, which checks the fence under a row lock: a holder that was only asleep
+cannot commit after it has been replaced. Time is the database's, so clocks of machines need not agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
+
+from backend.errors import LeaseLost
+from backend.store.columns import plain
+from backend.store.engine import database_now, is_postgresql
+from backend.store.tables import Job
+from backend.store.types import JobRecord
+from backend.store.upsert import insert
+
+LEASE = timedelta(seconds=60)
+# An arbitrary constant that names "choosing a job" among a server's advisory locks.
+_CHOOSING = 0x5375_7265_6A6F_6273
+
+
+def enqueue_job(
+    session: Session,
+    kind: str,
+    *,
+    key: str,
+    project_id: int | None = None,
+    payload: Mapping[str, Any] | None = None,
+    delay: timedelta = timedelta(0),
+) -> int:
+    """Ask for a run of `key`; when one is waiting already, that is the one. Returns its id.
+
+    A run in progress does not count as waiting: it may have read its inputs before this request.
+    """
+    now = database_now(session)
+    row = {
+        "kind": kind,
+        "key": key,
+        "project_id": project_id,
+        "payload": dict(payload or {}),
+        "state": "queued",
+        "run_after": now + delay,
+        "created_at": now,
+        "fence": 0,
+        "attempts": 0,
+        "progress_done": 0,
+        "progress_note": "",
+    }
+    session.execute(
+        insert(session, Job)
+        .values(row)
+        .on_conflict_do_nothing(index_elements=["key"], index_where=sa.text("state = 'queued'"))
+    )
+    found = session.execute(sa.select(Job.id).where(Job.key == key, Job.state == "queued"))
+    return int(found.scalar_one())
+
+
+def acquire_job(
+    session: Session,
+    *,
+    holder: str,
+    kinds: Iterable[str] | None = None,
+    lease: timedelta = LEASE,
+    now: datetime | None = None,
+) -> JobRecord | None:
+    """Take a job whose holder's lease has run out, or the oldest waiting one whose key nobody runs.
+
+    None when there is none. On PostgreSQL an advisory lock makes choosing exclusive for this short transaction.
+    """
+    if is_postgresql(session):
+        session.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHOOSING)))
+    now = now or database_now(session)
+    other = aliased(Job)
+    expired = sa.and_(Job.state == "running", Job.lease_until < now)
+    idle = ~sa.select(other.id).where(other.key == Job.key, other.state == "running").exists()
+    waiting = sa.and_(Job.state == "queued", Job.run_after <= now, idle)
+    query = sa.select(Job).where(sa.or_(expired, waiting)).order_by(Job.state.desc(), Job.id).limit(1)
+    if kinds is not None:
+        query = query.where(Job.kind.in_(list(kinds)))
+    row = session.execute(query.with_for_update(of=Job, skip_locked=True)).scalar_one_or_none()
+    if row is None:
+        return None
+    row.state, row.holder, row.fence = "running", plain(holder, 200), row.fence + 1
+    row.attempts += 1
+    row.lease_until, row.heartbeat_at = now + lease, now
+    row.started_at = row.started_at or now
+    session.flush()
+    return _record(row)
+
+
+def heartbeat(
+    session: Session,
+    job: JobRecord,
+    *,
+    lease: timedelta = LEASE,
+    done: int | None = None,
+    total: int | None = None,
+    note: str | None = None,
+) -> None:
+    """Renew the lease and report progress.
+
+    Raises:
+        LeaseLost: when another process holds the job: stop working.
+    """
+    row = _held(session, job)
+    now = database_now(session)
+    row.lease_until, row.heartbeat_at = now + lease, now
+    row.progress_done = row.progress_done if done is None else done
+    row.progress_total = row.progress_total if total is None else total
+    row.progress_note = row.progress_note if note is None else plain(note, 200)
+    session.flush()
+
+
+def finish_job(session: Session, job: JobRecord, *, result: Mapping[str, Any] | None = None) -> None:
+    """Mark the job done; call it in the transaction that commits its work, so that both happen or neither.
+
+    Raises:
+        LeaseLost: when another process holds the job; leaving the transaction by this error undoes the work.
+    """
+    row = _held(session, job)
+    row.state, row.finished_at, row.result = "done", database_now(session), dict(result or {})
+    row.error = None
+    session.flush()
+
+
+def fail_job(session: Session, job: JobRecord, error: BaseException, *, retry_after: timedelta | None = None) -> None:
+    """Record a failure; with `retry_after` the job waits and is tried again, unless a newer request waits already.
+
+    Raises:
+        LeaseLost: when another process holds the job.
+    """
+    row = _held(session, job)
+    now = database_now(session)
+    row.error, row.holder, row.lease_until = plain(f"{type(error).__name__}: {error}", 1000), None, None
+    queued = session.execute(sa.select(Job.id).where(Job.key == row.key, Job.state == "queued")).first()
+    if retry_after is None or queued is not None:
+        row.state, row.finished_at = "failed", now
+    else:
+        row.state, row.run_after = "queued", now + retry_after
+    session.flush()
+
+
+def load_job(session: Session, job_id: int) -> JobRecord | None:
+    """Return one job."""
+    row = session.get(Job, job_id)
+    return None if row is None else _record(row)
+
+
+def list_jobs(session: Session, *, project_id: int | None = None, limit: int = 50) -> list[JobRecord]:
+    """Return the newest jobs, newest first."""
+    query = sa.select(Job).order_by(Job.id.desc()).limit(limit)
+    if project_id is not None:
+        query = query.where(Job.project_id == project_id)
+    return [_record(row) for row in session.execute(query).scalars()]
+
+
+def _held(session: Session, job: JobRecord) -> Job:
+    row = session.execute(
+        sa.select(Job)
+        .where(Job.id == job.id, Job.state == "running", Job.fence == job.fence)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).scalar_one_or_none()
+    if row is None:
+        raise LeaseLost(f"expected to hold job {job.id} ({job.key}), got word that another process took it over")
+    return row
+
+
+def _record(row: Job) -> JobRecord:
+    return JobRecord(
+        id=row.id,
+        kind=row.kind,
+        key=row.key,
+        project_id=row.project_id,
+        state=row.state,
+        payload=row.payload,
+        holder=row.holder,
+        fence=row.fence,
+        attempts=row.attempts,
+        progress_done=row.progress_done,
+        progress_total=row.progress_total,
+        progress_note=row.progress_note,
+        lease_until=row.lease_until,
+        heartbeat_at=row.heartbeat_at,
+        result=row.result,
+        error=row.error,
+    )

@@ -1,0 +1,205 @@
+"""Projects, models and tasks: found or created, never duplicated, whoever comes first."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from backend.errors import NotFound
+from backend.store.columns import plain
+from backend.store.engine import database_now
+from backend.store.tables import Model, Project, Task, TaskDeletion
+from backend.store.types import Draw, ModelRecord, ProjectRecord, TaskRecord
+from backend.store.upsert import insert
+
+LOCAL = "local"
+
+
+def text_hash(text: str) -> bytes:
+    """Return the 32 bytes that stand for the exact text, of any code points.
+
+    >>> text_hash("Bob") == text_hash("Bob "), len(text_hash(""))
+    (False, 32)
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def ensure_project(
+    session: Session,
+    uid: str,
+    *,
+    title: str | None = None,
+    label_config: str | None = None,
+    sampling: str | None = None,
+) -> ProjectRecord:
+    """Return the project of this uid, created if need be; what is given replaces what was known."""
+    now = database_now(session)
+    given = {"title": title, "label_config": label_config, "sampling": sampling}
+    changes = {name: value for name, value in given.items() if value is not None}
+    row = {
+        "uid": uid,
+        "key": uid.split(".", maxsplit=1)[0],
+        "created_at": now,
+        "updated_at": now,
+        "options": {},
+        "title": "",
+    }
+    session.execute(insert(session, Project).values(row | changes).on_conflict_do_nothing(index_elements=["uid"]))
+    found = session.execute(sa.select(Project).where(Project.uid == uid)).scalar_one()
+    if any(getattr(found, name) != value for name, value in changes.items()):
+        for name, value in changes.items():
+            setattr(found, name, value)
+        found.updated_at = now
+        session.flush()
+    return _project(found)
+
+
+def find_project(session: Session, key: str) -> ProjectRecord | None:
+    """Return the newest project with this id (all that webhooks carry), or of this whole uid."""
+    rows = session.execute(
+        sa.select(Project).where((Project.key == key) | (Project.uid == key)).order_by(Project.id.desc()).limit(1)
+    )
+    found = rows.scalar_one_or_none()
+    return None if found is None else _project(found)
+
+
+def list_projects(session: Session) -> list[ProjectRecord]:
+    """Return all projects, oldest first."""
+    return [_project(row) for row in session.execute(sa.select(Project).order_by(Project.id)).scalars()]
+
+
+def set_project_options(
+    session: Session, project_id: int, *, alpha: str | None = None, options: Mapping[str, Any] | None = None
+) -> ProjectRecord:
+    """Change a project's own alpha and merge `options` into what is kept for it."""
+    found = session.get(Project, project_id, with_for_update=True)
+    if found is None:
+        raise NotFound(f"expected the id of a project, got {project_id}, which does not exist")
+    if alpha is not None:
+        found.alpha = alpha
+    if options is not None:
+        found.options = {**found.options, **options}
+    found.updated_at = database_now(session)
+    session.flush()
+    return _project(found)
+
+
+def ensure_model(
+    session: Session, name: str, digest: str, *, classes: Sequence[str], details: Mapping[str, Any] | None = None
+) -> ModelRecord:
+    """Return the model of this name and content hash, created if need be."""
+    row = {
+        "name": name,
+        "hash": digest,
+        "classes": list(classes),
+        "details": dict(details or {}),
+        "created_at": database_now(session),
+    }
+    session.execute(insert(session, Model).values(row).on_conflict_do_nothing(index_elements=["name", "hash"]))
+    found = session.execute(sa.select(Model).where(Model.name == name, Model.hash == digest)).scalar_one()
+    return _model(found)
+
+
+def find_model(session: Session, model_id: int) -> ModelRecord | None:
+    """Return the model with this id."""
+    found = session.get(Model, model_id)
+    return None if found is None else _model(found)
+
+
+def ensure_task(
+    session: Session,
+    project_id: int,
+    *,
+    external_id: str,
+    text: str,
+    language: str | None = None,
+    length: int | None = None,
+    draw: Draw | None = None,
+    created_at: datetime | None = None,
+) -> TaskRecord:
+    """Return the task of (project, task id, text), created if need be.
+
+    The draw is kept as first written: it may not depend on anything that happened later (METHODS 8.1).
+
+    Args:
+        created_at: when Label Studio created the task. A deleted task id whose task was created after the deletion
+            is alive again; without the time, a task once deleted stays deleted.
+    """
+    now = database_now(session)
+    key = {"project_id": project_id, "external_id": external_id, "text_hash": text_hash(text)}
+    fresh = {"text": text, "language": language, "length": length, "created_at": now, "external_created_at": created_at}
+    session.execute(
+        insert(session, Task)
+        .values(key | fresh)
+        .on_conflict_do_nothing(index_elements=["project_id", "external_id", "text_hash"])
+    )
+    found = session.execute(sa.select(Task).filter_by(**key).with_for_update()).scalar_one()
+    if found.random_order is None and draw is not None:
+        found.stream, found.random_order = draw.stream, draw.random_order
+        found.selection_probability, found.blind = draw.selection_probability, draw.blind
+    found.language = found.language or language
+    found.length = length if found.length is None else found.length
+    if created_at is not None and (found.external_created_at is None or created_at > found.external_created_at):
+        found.external_created_at = created_at
+    deleted = session.get(TaskDeletion, (project_id, external_id))
+    born = found.external_created_at
+    found.deleted_at = deleted.at if deleted and (born is None or born <= deleted.at) else None
+    session.flush()
+    return _task(found)
+
+
+def find_task(session: Session, project_id: int, *, external_id: str) -> TaskRecord | None:
+    """Return the living task that has this id now (for payloads that carry no text): the newest one."""
+    rows = session.execute(
+        sa.select(Task)
+        .where(Task.project_id == project_id, Task.external_id == external_id, Task.deleted_at.is_(None))
+        .order_by(Task.external_created_at.desc().nulls_last(), Task.id.desc())
+        .limit(1)
+    )
+    found = rows.scalar_one_or_none()
+    return None if found is None else _task(found)
+
+
+def load_tasks(session: Session, task_ids: Iterable[int]) -> dict[int, TaskRecord]:
+    """Return tasks by their ids in this database; unknown ids are left out."""
+    rows = session.execute(sa.select(Task).where(Task.id.in_(list(task_ids)))).scalars()
+    return {row.id: _task(row) for row in rows}
+
+
+def _project(row: Project) -> ProjectRecord:
+    return ProjectRecord(
+        id=row.id,
+        uid=row.uid,
+        key=row.key,
+        title=row.title,
+        label_config=row.label_config,
+        alpha=row.alpha,
+        sampling=plain(row.sampling, 50) if row.sampling else None,
+        options=row.options,
+    )
+
+
+def _model(row: Model) -> ModelRecord:
+    return ModelRecord(id=row.id, name=row.name, hash=row.hash, classes=tuple(row.classes))
+
+
+def _task(row: Task) -> TaskRecord:
+    draw = None
+    if row.stream is not None and row.random_order is not None and row.selection_probability is not None:
+        draw = Draw(row.stream, row.random_order, row.selection_probability, bool(row.blind))
+    return TaskRecord(
+        id=row.id,
+        project_id=row.project_id,
+        external_id=row.external_id,
+        text_hash=bytes(row.text_hash),
+        text=row.text,
+        language=row.language,
+        length=row.length,
+        draw=draw,
+        deleted=row.deleted_at is not None,
+    )

@@ -1,0 +1,136 @@
+"""A ranked list of labelings, packed: enough to cut a set at another threshold without a forward pass.
+
+Labelings of one text share most of their spans, so each distinct span is written once and a labeling is a list of
+numbers. Probabilities keep all 64 bits, because a set is decided by comparing them with a threshold.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import StoreConflict
+from backend.store.types import TextSpan
+
+_FORMAT = 1
+_HEAD = struct.Struct("<BBIIIII")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A span that may be an entity, with P_ent of every class in the order of `RankedList.classes` (METHODS 6.3)."""
+
+    start: int
+    end: int
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RankedList:
+    """The best labelings of a text, best first, in characters.
+
+    `exhausted` says that no further labeling exists; otherwise sets that reach beyond the last one need the model.
+    """
+
+    classes: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    labelings: tuple[tuple[TextSpan, ...], ...]
+    exhausted: bool
+    candidates: tuple[Candidate, ...] = ()
+
+
+def pack_ranked(ranked: RankedList) -> bytes:
+    """Return the list as bytes.
+
+    >>> span = TextSpan(0, 3, "PER")
+    >>> ranked = RankedList(("PER",), (-0.1, -2.4), ((span,), ()), exhausted=True)
+    >>> unpack_ranked(pack_ranked(ranked)) == ranked
+    True
+    """
+    if len(ranked.labelings) != len(ranked.log_probabilities):
+        raise ValueError(
+            f"expected one probability per labeling, got {len(ranked.log_probabilities)} for {len(ranked.labelings)}"
+        )
+    codes = {name: code for code, name in enumerate(ranked.classes)}
+    numbers: dict[TextSpan, int] = {}
+    for labeling in ranked.labelings:
+        for span in labeling:
+            numbers.setdefault(span, len(numbers))
+    spans = [(span.start, span.end, codes[span.label]) for span in numbers]
+    members = [numbers[span] for labeling in ranked.labelings for span in labeling]
+    sizes = [len(labeling) for labeling in ranked.labelings]
+    names = json.dumps(ranked.classes).encode()
+    head = _HEAD.pack(
+        _FORMAT, ranked.exhausted, len(names), len(sizes), len(spans), len(members), len(ranked.candidates)
+    )
+    body = b"".join(
+        (
+            names,
+            np.array(ranked.log_probabilities, "<f8").tobytes(),
+            np.array(sizes, "<u4").tobytes(),
+            _ints(spans, 3),
+            np.array(members, "<u4").tobytes(),
+            _ints([(each.start, each.end) for each in ranked.candidates], 2),
+            np.array([each.probabilities for each in ranked.candidates], "<f8").tobytes(),
+        )
+    )
+    return head + zlib.compress(body, 6)
+
+
+def unpack_ranked(packed: bytes) -> RankedList:
+    """Return the list that `pack_ranked` packed.
+
+    Raises:
+        StoreConflict: when the bytes are of another format or damaged.
+    """
+    try:
+        form, exhausted, names, count, spans, members, candidates = _HEAD.unpack_from(packed)
+        body = zlib.decompress(packed[_HEAD.size :]) if form == _FORMAT else b""
+    except (struct.error, zlib.error):
+        form, body = -1, b""
+    if form != _FORMAT:
+        raise StoreConflict(f"expected a ranked list of format {_FORMAT}, got format {form}: it cannot be read")
+    reader = _Reader(body)
+    classes = tuple(json.loads(reader.take(names)))
+    log_probabilities = reader.floats(count)
+    sizes = reader.ints(count)
+    table = reader.ints(spans * 3).reshape(-1, 3)
+    distinct = [TextSpan(int(start), int(end), classes[code]) for start, end, code in table]
+    numbers = reader.ints(members)
+    ends = np.cumsum(sizes)
+    labelings = tuple(
+        tuple(distinct[number] for number in numbers[end - size : end]) for size, end in zip(sizes, ends, strict=True)
+    )
+    places = reader.ints(candidates * 2).reshape(-1, 2)
+    probabilities = reader.floats(candidates * len(classes)).reshape(-1, max(1, len(classes)))
+    found = tuple(
+        Candidate(int(start), int(end), tuple(row.tolist()))
+        for (start, end), row in zip(places, probabilities, strict=True)
+    )
+    return RankedList(classes, tuple(log_probabilities.tolist()), labelings, bool(exhausted), found)
+
+
+def _ints(rows: Sequence[tuple[int, ...]], width: int) -> bytes:
+    return np.array(rows, "<u4").reshape(-1, width).tobytes()
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def ints(self, count: int) -> npt.NDArray[np.int64]:
+        return np.frombuffer(self.take(4 * count), "<u4").astype(np.int64)
+
+    def floats(self, count: int) -> npt.NDArray[np.float64]:
+        return np.frombuffer(self.take(8 * count), "<f8").astype(np.float64)

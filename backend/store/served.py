@@ -1,0 +1,88 @@
+"""What was shown, by version; and what would have been shown to blind tasks (METHODS 8.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from backend.store.tables import ServedSet, Task
+from backend.store.types import Served
+
+
+def record_served(session: Session, sets: Iterable[Served]) -> int:
+    """Keep sets as served, in one statement for a whole batch; returns how many."""
+    rows = [{name: value for name, value in asdict(each).items() if name != "id"} for each in sets]
+    if rows:
+        session.execute(sa.insert(ServedSet), rows)
+    return len(rows)
+
+
+def served_before(
+    session: Session, task_id: int, *, at: datetime, model_id: int | None = None, shadow: bool | None = None
+) -> Served | None:
+    """Return what was last served for a task up to `at`: what the annotator had in view when work began.
+
+    Label Studio forgets the parent prediction when it is deleted; this does not.
+    """
+    query = sa.select(ServedSet).where(ServedSet.task_id == task_id, ServedSet.served_at <= at)
+    if model_id is not None:
+        query = query.where(ServedSet.model_id == model_id)
+    if shadow is not None:
+        query = query.where(ServedSet.shadow.is_(shadow))
+    row = session.execute(query.order_by(ServedSet.served_at.desc(), ServedSet.id.desc()).limit(1)).scalar_one_or_none()
+    return None if row is None else _served(row)
+
+
+def latest_served(
+    session: Session, project_id: int, *, model_id: int, after_task: int = 0, limit: int = 500
+) -> Iterator[Served]:
+    """Yield the newest set of each task of a project, by task id: the input of a re-thresholding after a refit."""
+    tasks = (
+        sa.select(Task.id)
+        .where(Task.project_id == project_id, Task.id > after_task, Task.deleted_at.is_(None))
+        .where(sa.select(ServedSet.id).where(ServedSet.task_id == Task.id, ServedSet.model_id == model_id).exists())
+        .order_by(Task.id)
+        .limit(limit)
+    )
+    for task_id in session.execute(tasks).scalars().all():
+        row = session.execute(
+            sa.select(ServedSet)
+            .where(ServedSet.task_id == task_id, ServedSet.model_id == model_id)
+            .order_by(ServedSet.served_at.desc(), ServedSet.id.desc())
+            .limit(1)
+        ).scalar_one()
+        yield _served(row)
+
+
+def served_since(session: Session, task_ids: Iterable[int], *, since: datetime) -> set[int]:
+    """Return those tasks that were served at or after `since`: somebody may be working on them."""
+    rows = session.execute(
+        sa.select(ServedSet.task_id)
+        .where(ServedSet.task_id.in_(list(task_ids)), ServedSet.served_at >= since, ServedSet.shadow.is_(False))
+        .distinct()
+    )
+    return set(rows.scalars())
+
+
+def _served(row: ServedSet) -> Served:
+    return Served(
+        id=row.id,
+        task_id=row.task_id,
+        model_id=row.model_id,
+        version_id=row.version_id,
+        shadow=row.shadow,
+        stratum=row.stratum,
+        pool=row.pool,
+        guarantee=row.guarantee,
+        n=row.n,
+        tau=row.tau,
+        is_open=row.is_open,
+        set_size=row.set_size,
+        shown=row.shown,
+        ranked=bytes(row.ranked),
+        served_at=row.served_at,
+    )

@@ -1,0 +1,38 @@
+"""The tables, one module per area. Repository functions outside this package return domain objects, not rows."""
+
+from backend.store.columns import Base
+from backend.store.tables.calibration import (
+    CalibrationCell,
+    CalibrationHead,
+    CalibrationScore,
+    EntityScore,
+)
+from backend.store.tables.core import Model, Project, Task, TaskDeletion
+from backend.store.tables.inbox import Event, Job
+from backend.store.tables.labels import Annotation, Label, LabelHistory
+from backend.store.tables.serving import Alarm, MonitorState, ServedSet
+from backend.store.tables.versions import Activation, ActiveVersion, Threshold, ThresholdVersion
+
+__all__ = [
+    "Activation",
+    "ActiveVersion",
+    "Alarm",
+    "Annotation",
+    "Base",
+    "CalibrationCell",
+    "CalibrationHead",
+    "CalibrationScore",
+    "EntityScore",
+    "Event",
+    "Job",
+    "Label",
+    "LabelHistory",
+    "Model",
+    "MonitorState",
+    "Project",
+    "ServedSet",
+    "Task",
+    "TaskDeletion",
+    "Threshold",
+    "ThresholdVersion",
+]

@@ -1,0 +1,1 @@
+"""Schema migrations (Alembic). Shipped inside the wheel; run by `surespan db upgrade`."""
