@@ -70,14 +70,26 @@ class Coverage:
         return result
 
 
-def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> tuple[Bools, Bools, Ints]:
-    """Return for each test row whether its set covers, whether it is open, and the n behind it."""
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """For each test row: whether its set covers the truth, whether it is open, its pool and that pool's n."""
+
+    covered: Bools
+    open: Bools
+    pool: Ints  # rows with equal numbers were answered by the same calibration rows
+    n: Ints
+
+
+def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> Answers:
+    """Judge test rows at level alpha: "covered" is `score(truth) <= threshold` (METHODS 3.4)."""
     method = thresholds.method
     scores = method.scores(rows.ranks, u=rows.u)
     before = previous_row_scores(rows, method)
     covered = np.zeros(len(rows), dtype=np.bool_)
     unbounded = np.zeros(len(rows), dtype=np.bool_)
+    pools = np.zeros(len(rows), dtype=np.int64)
     sizes = np.zeros(len(rows), dtype=np.int64)
+    numbers: dict[tuple[str, ...], int] = {}
     names, codes = np.unique(np.array(rows.cells, dtype=object).astype(str), return_inverse=True)
     for code, cell in enumerate(names.tolist()):
         here = codes.ravel() == code
@@ -90,8 +102,9 @@ def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> tuple[Bools,
             u=None if rows.u is None else rows.u[here],
         )
         unbounded[here] = pool.table.threshold(alpha) == np.inf
+        pools[here] = numbers.setdefault(pool.pool.cells, len(numbers))
         sizes[here] = pool.n
-    return covered, unbounded, sizes
+    return Answers(covered, unbounded, pools, sizes)
 
 
 def previous_row_scores(rows: TaskRows, method: Method) -> Floats | None:
@@ -147,10 +160,10 @@ def split_coverage(
         part, at = used.take(test), codes[test]
         total[split] = np.bincount(at, minlength=len(names))
         for a, alpha in enumerate(alphas):
-            hit, infinite, sizes = covers(thresholds, part, alpha)
-            covered[split, a] = np.bincount(at[hit], minlength=len(names))
-            unbounded[split, a] = np.bincount(at[infinite], minlength=len(names))
-        n[split] = _common_size(at, sizes, len(names))
+            answers = covers(thresholds, part, alpha)
+            covered[split, a] = np.bincount(at[answers.covered], minlength=len(names))
+            unbounded[split, a] = np.bincount(at[answers.open], minlength=len(names))
+            n[split] = _common_size(at, answers, len(names))
     return Coverage(tuple(str(alpha) for alpha in alphas), names, covered, unbounded, total, n)
 
 
@@ -229,10 +242,11 @@ def _grouped(groups: Sequence[str], count: int) -> tuple[tuple[str, ...], Ints]:
     return tuple(names.tolist()), codes.ravel().astype(np.int64)
 
 
-def _common_size(codes: npt.NDArray[np.int64], sizes: Ints, groups: int) -> Ints:
-    """Return the n that all rows of a group share, 0 where they do not."""
+def _common_size(codes: npt.NDArray[np.int64], answers: Answers, groups: int) -> Ints:
+    """Return the n of the one pool that answered for all rows of a group, 0 where there were several."""
     result = np.zeros(groups, np.int64)
     for g in range(groups):
-        distinct = np.unique(sizes[codes == g])
-        result[g] = distinct[0] if distinct.size == 1 else 0
+        here = codes == g
+        if np.unique(answers.pool[here]).size == 1:
+            result[g] = answers.n[here][0]
     return result

@@ -294,23 +294,45 @@ class ScoreTable:
         return floor(exact_level(alpha) * (self.total + self.unit)) + 1
 
 
-def contains(
-    calibration: npt.ArrayLike, scores: npt.ArrayLike, alpha: Level, *, u: npt.ArrayLike | None = None
-) -> Bools:
-    """Decide `p > alpha` for one score per calibration set: calibration (..., n), scores (...), u (...).
+@dataclass(frozen=True, eq=False)
+class StackedTable:
+    """Many calibration sets of one size, each answering for one score: the batch form of `ScoreTable.of`.
 
-    >>> contains([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], [3.0, 4.0], "0.25").tolist()
-    [True, False]
+    calibration (..., n); every method takes and gives arrays of shape (...).
+
+    >>> stack = StackedTable([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    >>> stack.contains([3.0, 4.0], "0.25").tolist(), stack.threshold("0.25").tolist()
+    ([True, False], [3.0, 3.0])
     """
-    stacked = np.atleast_1d(checked_scores(calibration, "calibration"))
-    given = checked_scores(scores)[..., None]
-    level = exact_level(alpha)
-    mass = level * (stacked.shape[-1] + 1)
-    at_least = (stacked >= given).sum(axis=-1, dtype=np.int64)
-    if u is None:
-        return np.asarray(1 + at_least >= floor(mass) + 1, dtype=np.bool_)
-    greater = (stacked > given).sum(axis=-1, dtype=np.int64)
-    return _exceeds(greater, 1 + at_least - greater, u, mass)
+
+    calibration: Floats
+
+    def __init__(self, calibration: npt.ArrayLike) -> None:
+        object.__setattr__(self, "calibration", np.atleast_1d(checked_scores(calibration, "calibration")))
+
+    @property
+    def n(self) -> int:
+        """Number of scores in each set."""
+        return int(self.calibration.shape[-1])
+
+    def threshold(self, alpha: Level) -> Floats:
+        """Return the threshold of each set."""
+        return threshold(self.calibration, alpha)
+
+    def contains(self, scores: npt.ArrayLike, alpha: Level, *, u: npt.ArrayLike | None = None) -> Bools:
+        """Decide `p > alpha`, with `u` for the smoothed p-value, exactly."""
+        given = checked_scores(scores)[..., None]
+        mass = exact_level(alpha) * (self.n + 1)
+        at_least = (self.calibration >= given).sum(axis=-1, dtype=np.int64)
+        if u is None:
+            return np.asarray(1 + at_least >= floor(mass) + 1, dtype=np.bool_)
+        greater = (self.calibration > given).sum(axis=-1, dtype=np.int64)
+        return _exceeds(greater, 1 + at_least - greater, u, mass)
+
+    def share_at_most(self, scores: npt.ArrayLike) -> Floats:
+        """Return the empirical distribution function of each set at its score."""
+        given = np.asarray(scores, dtype=np.float64)[..., None]
+        return np.asarray((self.calibration <= given).mean(axis=-1)) if self.n else np.zeros(given.shape[:-1])
 
 
 def checked_u(u: npt.ArrayLike) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import InvalidArgument, InvalidScores
-from conformal.quantile import Bools, Floats, Level, ScoreTable, checked_scores, checked_u, exact_level
+from conformal.quantile import Bools, Floats, Level, ScoreTable, StackedTable, checked_scores, checked_u, exact_level
 
 # How far ranks are searched for scores that need one, when nothing else is said.
 DEFAULT_LIMIT = 1000
@@ -163,7 +163,7 @@ class Method:
     def members(
         self,
         scores: npt.ArrayLike,
-        table: ScoreTable,
+        table: ScoreTable | StackedTable,
         alpha: Level,
         *,
         previous: npt.ArrayLike | None = None,
@@ -182,27 +182,30 @@ class Method:
             raise InvalidArgument(f"expected u for the boundary rule {self.boundary.value}, got none; see boundary_u")
         if self.boundary is Boundary.SMOOTHED:
             return table.contains(given, alpha, u=u)
-        tau = table.threshold(alpha)
-        below = given < tau
-        if tau == np.inf or self.boundary is Boundary.EARLY:
-            return np.asarray(below | (tau == np.inf))
+        tau = np.asarray(table.threshold(alpha))
+        below = (given < tau) | np.isposinf(tau)
+        if self.boundary is Boundary.EARLY:
+            return np.asarray(below)
         if previous is None:
             raise InvalidArgument(f"expected previous scores for the boundary rule {self.boundary.value}, got none")
         before = np.asarray(previous, dtype=np.float64)
         first_past = (before < tau) & ~below
         if self.boundary is Boundary.FULL:
-            return below | first_past
+            return np.asarray(below | first_past)
         share = self._paper_share(before, given, table, alpha, tau)
-        return below | (first_past & (checked_u(u if u is not None else 0.0) <= share))
+        return np.asarray(below | (first_past & (checked_u(0.0 if u is None else u) <= share)))
 
-    def _paper_share(self, before: Floats, given: Floats, table: ScoreTable, alpha: Level, tau: float) -> Floats:
+    def _paper_share(
+        self, before: Floats, given: Floats, table: ScoreTable | StackedTable, alpha: Level, tau: Floats
+    ) -> Floats:
         """Return V, the chance of keeping the first labeling past tau; what precedes rank 1 has score 0."""
         low = np.maximum(before, 0.0)
+        target: Floats | float
         if self.name == "nc3":
             least, most = table.share_at_most(low), table.share_at_most(given)
             target = float(1 - exact_level(alpha))
         elif self.name == "nc1":  # on the probability scale, where the paper's formula lives
-            least, most, target = -np.exp(-low), -np.exp(-given), -float(np.exp(-tau))
+            least, most, target = -np.exp(-low), -np.exp(-given), -np.exp(-tau)
         else:
             least, most, target = low, given, tau
         with np.errstate(divide="ignore", invalid="ignore"):
