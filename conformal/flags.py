@@ -28,7 +28,9 @@ def flag_spans(
     """
     first = np.asarray(starts, dtype=np.int64)
     last = np.asarray(ends, dtype=np.int64)
-    held = np.asarray(sets, dtype=np.bool_).reshape(first.size, -1)  # (S, W + 1)
+    held = np.asarray(sets, dtype=np.bool_)  # (S, W + 1)
+    if held.ndim != 2 or held.shape[0] != first.size or held.shape[1] < 2:
+        raise InvalidScores(f"expected sets of shape ({first.size}, classes + 1), got {held.shape}")
     if last.shape != first.shape or len(best) != first.size or np.any(last <= first):
         raise InvalidScores(f"expected one end, set and best class for each of {first.size} non-empty spans")
     chosen = np.array([-1 if w is None else w for w in best], dtype=np.int64)

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from conformal.errors import InvalidArgument, InvalidScores
 from conformal.labels import OUTSIDE, LabelSpace, Span
 from conformal.quantile import Bools, Floats, checked_scores
-from conformal.trellis import KBest, SpanTable
-from conformal.trellis.kernels.entities import extract_spans
+from conformal.trellis import KBest
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,11 +31,11 @@ class Marginals(Protocol):
     """What is needed of entity marginals: `conformal.EntityMarginals`, or `TopMarginals`."""
 
     @property
-    def starts(self) -> npt.NDArray[np.int32]:
+    def starts(self) -> npt.NDArray[np.integer]:
         """First token of each listed span."""
 
     @property
-    def ends(self) -> npt.NDArray[np.int32]:
+    def ends(self) -> npt.NDArray[np.integer]:
         """Token after the last of each listed span."""
 
     @property
@@ -158,13 +157,28 @@ def candidate_spans(marginals: Marginals, space: LabelSpace, *, p_min: float, ex
     return Candidates(starts, ends, probabilities)
 
 
+def list_spans(labels: npt.NDArray[np.int16]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return labeling number, start, end and class of every entity of legal labelings (K, N), in order.
+
+    >>> [part.tolist() for part in list_spans(np.array([[1, 2, 0, 3], [0, 1, 1, 2]], np.int16))]
+    [[0, 0, 1, 1], [0, 3, 1, 2], [2, 4, 2, 4], [0, 1, 0, 0]]
+    """
+    begins = labels % 2 == 1
+    goes_on = np.zeros(labels.shape, dtype=np.bool_)  # the next token continues this one's entity
+    goes_on[:, :-1] = (labels[:, 1:] > 0) & (labels[:, 1:] % 2 == 0)
+    rows, starts = np.nonzero(begins)
+    _, lasts = np.nonzero((labels > 0) & ~goes_on)  # one per entity, in the same order
+    classes = labels[rows, starts].astype(np.int64) // 2
+    return rows.astype(np.int64), starts.astype(np.int64), lasts.astype(np.int64) + 1, classes
+
+
 @dataclass(frozen=True, eq=False)
 class TopMarginals:
     """P_ent summed over a ranked list and renormalised by its mass: the paper's convention (METHODS 2.4)."""
 
-    starts: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    classes: npt.NDArray[np.int32]
+    starts: Ints
+    ends: Ints
+    classes: Ints
     probabilities: Floats
     width: int
 
@@ -194,12 +208,12 @@ class TopMarginals:
         """
         given = np.asarray(log_probabilities, dtype=np.float64)
         shares = np.exp(given - np.logaddexp.reduce(given)) if renormalise else np.exp(given)  # (K,)
-        table = SpanTable(*extract_spans(labels))
-        weights = np.repeat(shares, np.diff(table.offsets))
-        keys = np.column_stack([table.starts, table.ends, table.classes])
+        rows, starts, ends, classes = list_spans(labels)
+        weights = shares[rows]
+        keys = np.column_stack([starts, ends, classes])
         distinct, inverse = np.unique(keys.reshape(-1, 3), axis=0, return_inverse=True)
         sums = np.bincount(inverse.ravel(), weights=weights, minlength=len(distinct))
-        starts, ends, classes = distinct.astype(np.int32).T
+        starts, ends, classes = distinct.T
         return cls(starts, ends, classes, np.minimum(sums, 1.0), len(space.classes))
 
     def of_span(self, start: int, end: int) -> Floats:
