@@ -72,6 +72,13 @@ _SHARE = click.FloatRange(0.0, 1.0)
     show_default=True,
     help="Share of words known by affixes and n-grams only, drawn anew for each batch.",
 )
+@click.option(
+    "--feature-dropout",
+    type=click.FloatRange(0.0, 1.0, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="Dropout of single word features.",
+)
 @click.option("--upper", type=_SHARE, default=0.05, show_default=True, help="Share of texts trained on in capitals.")
 @click.option("--lower", type=_SHARE, default=0.06, show_default=True, help="Share trained on in lower case.")
 @click.option("--title", type=_SHARE, default=0.03, show_default=True, help="Share trained on in title case.")

@@ -43,6 +43,7 @@ class Corpus:
     full_stop: int
     ends: frozenset[int]
     inexpressible: Counter[str]
+    origins: tuple[int, ...]  # position of each sample's text among those given
 
     @property
     def tokens(self) -> int:
@@ -58,8 +59,9 @@ def build_corpus(texts: Iterable[LabelledText], space: LabelSpace, *, features: 
     """
     rows: dict[str, int] = {}
     samples: list[Sample] = []
+    origins: list[int] = []
     bad: Counter[str] = Counter()
-    for text in texts:
+    for position, text in enumerate(texts):
         tokens = tokenize(text.text)
         aligned = to_token_spans(text.spans, tokens, text=text.text, classes=space.classes)
         if aligned.inexpressible:
@@ -68,6 +70,7 @@ def build_corpus(texts: Iterable[LabelledText], space: LabelSpace, *, features: 
         if tokens:
             words = [rows.setdefault(text.text[start:end], len(rows)) for start, end in tokens]
             labels = space.ids(aligned.spans, len(tokens))
+            origins.append(position)
             samples.append(Sample(np.array(words, np.int64), labels.astype(np.int64)))
     if not samples:
         raise InvalidTraining("expected at least one labelled text with a token, got none; check the data files")
@@ -93,6 +96,7 @@ def build_corpus(texts: Iterable[LabelledText], space: LabelSpace, *, features: 
         full_stop=full_stop,
         ends=frozenset(rows[mark] for mark in _SENTENCE_ENDS if mark in rows),
         inexpressible=bad,
+        origins=tuple(origins),
     )
 
 

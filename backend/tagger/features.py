@@ -1,8 +1,9 @@
 """Hashed features of words: no vocabulary, so no word is unknown and no list of words is stored.
 
 A word gives, all hashed with a fixed 64-bit function: itself in lower case, its first and last 1-4 characters, the
-shape of its letters, and the character n-grams of `<word>`. Case lives in the shape alone. Compatibility forms are
-folded (NFKC) and digits of longer numbers become 0 for hashing only; the text itself is never changed.
+shape of its letters, and the character n-grams of `<word>`. Case lives in the shape alone. For hashing only,
+compatibility forms (NFKC) and variants of quotes and dashes are folded and digits of longer numbers become 0; the
+text itself is never changed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 # A longer word is known by its first and last characters: bounds the work for a 100,000-character "word".
 _KEPT = 24
 _AFFIXES = 4
+# Typographic variants of one mark, which files and keyboards exchange freely.
+_VARIANTS = str.maketrans("’‘ʼ`´‐‑‒–—−“”„«»‹›", '\'\'\'\'\'------"""""""')
 _RUN = regex.compile(r"(.)\1{2,}", regex.DOTALL)
 
 
@@ -74,7 +77,7 @@ def normalise(word: str) -> str:
     """
     folded = word[: 4 * _KEPT] + word[-_KEPT:] if len(word) > 5 * _KEPT else word
     if not folded.isascii():
-        folded = unicodedata.normalize("NFKC", folded)
+        folded = unicodedata.normalize("NFKC", folded.translate(_VARIANTS))
     folded = folded.lower()
     if len(folded) > 2 and not folded.isalpha():
         folded = "".join("0" if c.isdecimal() else c for c in folded)
@@ -105,10 +108,10 @@ _SHAPES = _Shapes()
 def shape(word: str) -> str:
     """Return the letter pattern, runs cut to two.
 
-    >>> shape("McDonald"), shape("NATO"), shape("B-52")
-    ('XxXxx', 'XX', 'X-dd')
+    >>> shape("McDonald"), shape("NATO"), shape("B-52"), shape("„")
+    ('XxXxx', 'XX', 'X-dd', '"')
     """
-    return _RUN.sub(r"\1\1", word[:_KEPT].translate(_SHAPES))
+    return _RUN.sub(r"\1\1", word[:_KEPT].translate(_VARIANTS).translate(_SHAPES))
 
 
 def _codes(words: Sequence[str], width: int) -> npt.NDArray[np.uint64]:

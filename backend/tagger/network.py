@@ -119,12 +119,17 @@ class Network(nn.Module):
         return (self.words, self.prefixes, self.suffixes, self.shapes, self.ngrams)
 
     def word_vectors(
-        self, batch: WordBatch, *, word_dropout: float = 0.0, generator: torch.Generator | None = None
+        self,
+        batch: WordBatch,
+        *,
+        word_dropout: float = 0.0,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Vectors of the distinct words (U, mixed_width).
 
         In training each word loses its own row with probability `word_dropout`, so that affixes, n-grams and context
-        learn to stand in for words never seen.
+        learn to stand in for words never seen; `dropout` then drops single features of what is left.
         """
         word = self.words(batch.words)  # (U, word_width)
         if word_dropout:
@@ -137,7 +142,10 @@ class Network(nn.Module):
             self.shapes(batch.shapes),
             self.ngrams(batch.ngrams, batch.offsets),
         ]
-        return torch.nn.functional.gelu(self.mix(self.norm(torch.cat(parts, dim=1))))
+        joined = self.norm(torch.cat(parts, dim=1))  # (U, joined)
+        if dropout:
+            joined = joined * (torch.rand(joined.shape, generator=generator) >= dropout) / (1.0 - dropout)
+        return nn.functional.gelu(self.mix(joined))
 
     def emissions(
         self,

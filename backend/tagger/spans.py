@@ -106,7 +106,7 @@ def _locate(span: CharSpan, text: str, starts: list[int], ends: list[int]) -> tu
         return 0, 0, Reason.OUTSIDE
     first = bisect_left(ends, start + 1)  # first token that ends after the span's start
     last = bisect_left(starts, end)  # tokens before this one start inside the span or earlier
-    if first >= last:
+    if start == end or first >= last:
         return 0, 0, Reason.EMPTY
     if starts[first] < start or ends[last - 1] > end:
         return 0, 0, Reason.CUTS

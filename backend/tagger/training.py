@@ -38,6 +38,7 @@ class TrainingConfig:
     warm_up: float = 0.05
     dropout: float = 0.3
     word_dropout: float = 0.15
+    feature_dropout: float = 0.2
     clip: float = 5.0
     patience: int = 4
     variation: Variation = field(default_factory=Variation)
@@ -48,7 +49,7 @@ class TrainingConfig:
         for name in ("epochs", "batch_tokens", "patience"):
             if getattr(self, name) < 1:
                 raise InvalidTraining(f"expected {name} of at least 1, got {getattr(self, name)}")
-        for name in ("dropout", "word_dropout", "warm_up"):
+        for name in ("dropout", "word_dropout", "feature_dropout", "warm_up"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise InvalidTraining(f"expected {name} in 0..1, got {getattr(self, name)}")
 
@@ -192,7 +193,12 @@ class Trainer:
             for optimizer, rate in zip(self._optimizers, (self.config.rate, self.config.table_rate), strict=True):
                 optimizer.param_groups[0]["lr"] = rate * scale
                 optimizer.zero_grad()
-            vectors = self.network.word_vectors(batch.words, word_dropout=self.config.word_dropout, generator=generator)
+            vectors = self.network.word_vectors(
+                batch.words,
+                word_dropout=self.config.word_dropout,
+                dropout=self.config.feature_dropout,
+                generator=generator,
+            )
             emissions = self.network.emissions(
                 vectors, batch.places, batch.lengths, dropout=self.config.dropout, generator=generator
             )

@@ -74,11 +74,11 @@ def train_model(
     if not known:
         raise InvalidTraining("expected development texts, got none; raise --dev-share or give --dev")
     # Development words are hashed with the rest but only training samples are drawn from.
-    train_corpus = build_corpus([*train, *known], space, features=config.features)
-    expressible = len(build_corpus(train, space, features=config.features).samples)
-    samples = train_corpus.samples
-    trainer = Trainer(train_corpus, space, train=samples[:expressible], dev=samples[expressible:], config=config)
-    _say_corpus(screen, trainer, train_corpus.inexpressible)
+    corpus = build_corpus([*train, *known], space, features=config.features)
+    expressible = sum(origin < len(train) for origin in corpus.origins)
+    samples = corpus.samples
+    trainer = Trainer(corpus, space, train=samples[:expressible], dev=samples[expressible:], config=config)
+    _say_corpus(screen, trainer, corpus.inexpressible)
     done = trainer.resume(out) if resume else 0
     if done:
         screen.print(f"continuing after epoch {done} of {config.epochs}")
@@ -87,7 +87,7 @@ def train_model(
         "files": files,
         "texts": expressible,
         "repairs": repairs,
-        "inexpressible": dict(train_corpus.inexpressible),
+        "inexpressible": dict(corpus.inexpressible),
         "recipe": {k: v for k, v in asdict(config).items() if k not in {"features", "network"}},
         "threads": torch.get_num_threads(),
         "best_epoch": trainer.best_epoch,
@@ -95,7 +95,7 @@ def train_model(
     }
     info = ModelInfo(name, space.classes, _languages(train), config.features, config.network, summary)
     saved = save_model(trainer.network, out, info=info)
-    _say_saved(screen, out, trainer, train_corpus)
+    _say_saved(screen, out, trainer, corpus)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     return saved
 

@@ -1,0 +1,67 @@
+"""The language of a text: what the task says, else identification among the configured languages, offline.
+
+`py3langid` reads its packaged model with numpy's `allow_pickle=False`; nothing is unpickled and nothing is fetched.
+The answer depends on the text and the configured languages alone, so it may name a stratum (METHODS 5.1).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import regex
+
+from backend.tagger.errors import TaggerError
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+UNDETERMINED = "und"
+_TAG = regex.compile(r"([a-z]{2,3})(?:[-_][a-z0-9-_]*)?", regex.IGNORECASE)
+_LETTERS = regex.compile(r"\p{L}")
+_READ = 4_000  # characters; more say nothing new about the language
+_LEAST = 0.2  # probability below which no configured language is named
+
+
+class LanguageGuess:
+    """Names the language of texts among `languages` (ISO 639-1); safe to share between threads.
+
+    >>> LanguageGuess(["de", "en"]).of("Die Sitzung wurde gestern vertagt.")
+    'de'
+    >>> LanguageGuess(["de", "en"]).of("1 2 3"), LanguageGuess(["de", "en"]).of("text", field="pt-BR")
+    ('und', 'pt')
+    """
+
+    def __init__(self, languages: Iterable[str]) -> None:
+        self.languages = tuple(sorted(set(languages)))
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _identifier(self) -> LanguageIdentifier:
+        # The library takes half a second to load its model, which texts that name their language need not wait for.
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415
+
+        made = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        known = set(made.labels)
+        unknown = [language for language in self.languages if language not in known]
+        if unknown:
+            raise TaggerError(f"expected languages that can be identified ({len(known)} can), got {unknown}")
+        made.set_languages(list(self.languages))
+        return made
+
+    def of(self, text: str, *, field: str | None = None) -> str:
+        """Return the task's own field if it is a language tag (its first part), else the identified language.
+
+        `und` when the text has no letter, none is configured, or none of them fits.
+        """
+        if field is not None and (tag := _TAG.fullmatch(field.strip())):
+            return tag[1].lower()
+        head = text[:_READ]
+        if not self.languages or not _LETTERS.search(head):
+            return UNDETERMINED
+        with self._lock:
+            identifier = self._identifier
+        language, probability = identifier.classify(head)
+        return str(language) if probability >= _LEAST else UNDETERMINED
