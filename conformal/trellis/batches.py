@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,11 @@ from typing import TypeVar
 from conformal.errors import InvalidArgument, InvalidPotentials
 from conformal.trellis.potentials import Potentials
 
+T = TypeVar("T")
 R = TypeVar("R")
+
+# Texts handed over at a time: enough to hide the cost of a call, few enough to bound the memory of its results.
+LARGEST_PIECE = 256
 
 # Pools by (process, size): threads do not survive a fork, so a child must not inherit its parent's.
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
@@ -32,21 +37,26 @@ def run(
 
 def run_many(function: Callable[[int], R], count: int, threads: int | None) -> list[R]:
     """Return `[function(0), ..., function(count - 1)]`, computed in at most `threads` threads."""
+    return run_pieces(lambda piece: [function(index) for index in piece], range(count), threads)
+
+
+def run_pieces(function: Callable[[Sequence[T]], list[R]], items: Sequence[T], threads: int | None) -> list[R]:
+    """Return the joined results of `function` on consecutive pieces of `items`, in at most `threads` threads."""
     if threads is None:
         threads = os.cpu_count() or 1
     if not isinstance(threads, int) or threads < 1:
         raise InvalidArgument(f"expected threads >= 1, got {threads!r}")
+    count = len(items)
+    if not count:
+        return []
     # A thread switch costs more than a few short texts.
     threads = min(threads, (count + 3) // 4)
-    if threads <= 1:
-        return [function(index) for index in range(count)]
-    pieces = threads * 4
+    pieces = threads * 4 if threads > 1 else (count + LARGEST_PIECE - 1) // LARGEST_PIECE
+    pieces = max(pieces, (count + LARGEST_PIECE - 1) // LARGEST_PIECE)
     bounds = [count * i // pieces for i in range(pieces + 1)]
-    pool = _pool(threads)
-    parts = pool.map(
-        lambda piece: [function(index) for index in range(bounds[piece], bounds[piece + 1])], range(pieces)
-    )
-    return [result for part in parts for result in part]
+    parts = [items[low:high] for low, high in itertools.pairwise(bounds) if low < high]
+    done = map(function, parts) if threads <= 1 else _pool(threads).map(function, parts)
+    return [result for part in done for result in part]
 
 
 def check_batch(batch: Sequence[Potentials]) -> Sequence[Potentials]:

@@ -48,17 +48,24 @@ def run_forward(potentials: Potentials) -> Passes:
         )
         if safe:
             return Passes(_possible(log_z, potentials), True, alpha, weight, scale)
-    log_z = kernels.forward_log(potentials.emissions, potentials.kinds, chain.moves, chain.start, chain.end, alpha)
+    log_z = kernels.forward_log(
+        potentials.emissions, potentials.kinds, chain.moves, chain.start, chain.end, alpha, np.empty(L)
+    )
     return Passes(_possible(log_z, potentials), False, alpha, np.empty((0, 0)), np.empty(0))
 
 
 def _possible(log_z: float, potentials: Potentials) -> float:
     if log_z == -np.inf:
-        raise NoLegalLabeling(
-            f"expected at least one labeling with a finite score, got none for a text of {potentials.length} tokens; "
-            "check constraints and -inf entries"
-        )
+        raise NoLegalLabeling(no_legal_labeling(potentials))
     return log_z
+
+
+def no_legal_labeling(potentials: Potentials) -> str:
+    """Return the message for a text all of whose labelings are forbidden."""
+    return (
+        f"expected at least one labeling with a finite score, got none for a text of {potentials.length} tokens; "
+        "check constraints and -inf entries"
+    )
 
 
 @overload

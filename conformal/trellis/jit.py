@@ -10,7 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -23,20 +23,33 @@ def kernel(function: F) -> F:
     The compiled code is kept beside the source, else in the user's cache directory, else (read-only install
     without a home) in a private temporary directory; without any writable place it is compiled per process.
     """
+    return _place(function, {})
+
+
+def inner_kernel(function: F) -> F:
+    """Compile like `kernel`, for functions that allocate nothing: without reference counts.
+
+    Numba counts references to every array a function is given, two atomic operations each, which in the small
+    functions of the search costs as much as their work.
+    """
+    return _place(function, {"_nrt": False})
+
+
+def _place(function: F, options: dict[str, Any]) -> F:
     try:
-        return _compile(function, cache=True)
+        return _compile(function, {"cache": True, **options})
     except RuntimeError:  # numba's word for "no place to keep compiled code"
         pass
     try:
         numba.config.CACHE_DIR = str(_private_directory())  # type: ignore[attr-defined]
-        return _compile(function, cache=True)
+        return _compile(function, {"cache": True, **options})
     except (OSError, RuntimeError):
-        return _compile(function, cache=False)
+        return _compile(function, options)
 
 
-def _compile(function: F, *, cache: bool) -> F:
+def _compile(function: F, options: dict[str, Any]) -> F:
     # error_model="numpy": dividing by zero gives inf instead of a branch in every loop.
-    return cast("F", numba.njit(nogil=True, cache=cache, error_model="numpy")(function))
+    return cast("F", numba.njit(nogil=True, error_model="numpy", **options)(function))
 
 
 def _private_directory() -> Path:

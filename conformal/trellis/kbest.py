@@ -10,20 +10,19 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from conformal.errors import InvalidArgument
+from conformal.errors import InvalidArgument, NoLegalLabeling
 from conformal.labels import LabelSpace
 from conformal.trellis import batches
-from conformal.trellis.forward import LabelIds, check_pairs, path_score, run_forward
-from conformal.trellis.kernels.entities import extract_spans
-from conformal.trellis.kernels.kbest import enumerate_best
+from conformal.trellis.forward import LabelIds, check_pairs, no_legal_labeling, path_score, run_forward
+from conformal.trellis.kernels.batch import decode_many, extract_spans
 from conformal.trellis.marginals import check_space
-from conformal.trellis.potentials import Floats, Potentials
+from conformal.trellis.potentials import Chain, Floats, Potentials
 
 # How many labelings tied with the k-th are looked at before the lexicographically first are taken.
 TIE_LIMIT = 1024
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class SpanTable:
     """Entities of several labelings in one table: rows `offsets[r]:offsets[r + 1]` belong to labeling r."""
 
@@ -33,7 +32,7 @@ class SpanTable:
     classes: npt.NDArray[np.int32]  # (entities,) position in LabelSpace.classes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class KBest:
     """The best labelings of a text: higher score first, equal scores in lexicographic order of label ids."""
 
@@ -92,40 +91,69 @@ def kbest(
         raise InvalidArgument(f"expected a whole number k >= 1, got {k!r}")
     if above is not None and math.isnan(above):
         raise InvalidArgument("expected a log-probability for above, got NaN")
-    return batches.run(lambda p: _kbest(p, int(k), space, above), potentials, threads)
+    limit = -math.inf if above is None else float(above)
+    if isinstance(potentials, Potentials):
+        return _kbest([potentials], int(k), space, limit)[0]
+    batch = batches.check_batch(potentials)
+    return batches.run_pieces(lambda piece: _kbest(piece, int(k), space, limit), batch, threads)
 
 
-def _kbest(potentials: Potentials, k: int, space: LabelSpace | None, above: float | None) -> KBest:
+def _kbest(texts: Sequence[Potentials], k: int, space: LabelSpace | None, above: float) -> list[KBest]:
+    """Decode texts one after the other, those of one chain in one call."""
+    chains = {id(p.chain): p.chain for p in texts}
+    if len(chains) == 1:
+        return _decode(texts[0].chain, texts, k, space, above)
+    results: list[KBest | None] = [None] * len(texts)
+    for key, chain in chains.items():
+        own = [i for i, p in enumerate(texts) if id(p.chain) == key]
+        for i, result in zip(own, _decode(chain, [texts[i] for i in own], k, space, above), strict=True):
+            results[i] = result
+    return results  # type: ignore[return-value]
+
+
+def _decode(chain: Chain, texts: Sequence[Potentials], k: int, space: LabelSpace | None, above: float) -> list[KBest]:
     if space is not None:
-        check_space(potentials, space)
-    if not potentials.length:
-        labels, scores, log_z, exhausted = np.zeros((1, 0), np.int16), np.zeros(1), 0.0, True
-        if above is not None and above > 0.0:
-            labels, scores = labels[:0], scores[:0]
+        check_space(texts[0], space)
+    if len(texts) == 1:
+        emissions, kinds = texts[0].emissions, texts[0].kinds
     else:
-        chain = potentials.chain
-        log_z = run_forward(potentials).log_partition
-        lowest = -np.inf if above is None else above + log_z
-        labels, scores, exhausted = enumerate_best(
-            potentials.emissions,
-            potentials.kinds,
-            chain.moves,
-            chain.moves_from,
-            chain.start,
-            chain.end,
-            k,
-            # Rounding of `above + log_z` must not decide; the comparison below does.
-            lowest - 1e-9 * (1.0 + abs(lowest)) if lowest > -np.inf else -np.inf,
-            TIE_LIMIT,
-        )
-    log_probabilities = scores - log_z
-    if above is not None and len(scores) and log_probabilities[-1] < above:
-        # Scores decrease, so those below form the tail, and its head shows that nothing above is left.
-        kept = int(np.count_nonzero(log_probabilities >= above))
-        labels, scores, log_probabilities = labels[:kept], scores[:kept], log_probabilities[:kept]
-        exhausted = True
-    spans = None if space is None else SpanTable(*extract_spans(labels))
-    return KBest(labels, scores, log_probabilities, log_z, bool(exhausted), spans)
+        emissions = np.concatenate([p.emissions for p in texts])
+        kinds = np.concatenate([p.kinds for p in texts])
+        # Read-only like those of a single text: numba compiles again for arrays that may be written.
+        emissions.setflags(write=False)
+        kinds.setflags(write=False)
+    tokens = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([p.emissions.shape[0] for p in texts], out=tokens[1:])
+    labels, cells, scores, log_probabilities, rows, log_z, exhausted = decode_many(
+        emissions,
+        kinds,
+        tokens,
+        chain.moves,
+        chain.moves_from,
+        chain.scaled_moves,
+        chain.move_shift,
+        chain.start,
+        chain.end,
+        chain.fits_scaled_range,
+        k,
+        above,
+        TIE_LIMIT,
+    )
+    spans = None if space is None else extract_spans(labels, tokens, rows)
+    results = []
+    cell_at, row_at = cells.tolist(), rows.tolist()
+    for b, (p, z, done) in enumerate(zip(texts, log_z.tolist(), exhausted.tolist(), strict=True)):
+        if z == -math.inf:
+            raise NoLegalLabeling(no_legal_labeling(p))
+        first, last = row_at[b], row_at[b + 1]
+        table = None
+        if spans is not None:
+            offsets, starts, ends, classes = spans
+            low, high = offsets[first], offsets[last]
+            table = SpanTable(offsets[first : last + 1] - low, starts[low:high], ends[low:high], classes[low:high])
+        own = labels[cell_at[b] : cell_at[b + 1]].reshape(last - first, p.emissions.shape[0])
+        results.append(KBest(own, scores[first:last], log_probabilities[first:last], z, done, table))
+    return results
 
 
 Labeling = tuple[npt.NDArray[np.int16], float]
@@ -174,7 +202,7 @@ def enumerate_above(
         if not -math.inf < limit <= 0.0:
             raise InvalidArgument(f"expected a finite log-probability <= 0, got {limit!r}")
     level = max(limit, -_LEVEL)
-    first = batches.run(lambda p: _kbest(p, _NO_LIMIT, None, level), potentials, threads)
+    first = batches.run(lambda p: _kbest([p], _NO_LIMIT, None, level)[0], potentials, threads)
     if isinstance(first, KBest):
         return _continue_above(potentials, first, level, limit)  # type: ignore[arg-type]
     return [_continue_above(p, part, level, limit) for p, part in zip(potentials, first, strict=True)]  # type: ignore[arg-type]
@@ -194,7 +222,7 @@ def _continue_above(potentials: Potentials, part: KBest, level: float, limit: fl
         # Parts are cut by probability, not by number, so what was seen is exactly the head of the next part.
         seen = part.count
         level = max(limit, level - _LEVEL)
-        part = _kbest(potentials, _NO_LIMIT, None, level)
+        part = _kbest([potentials], _NO_LIMIT, None, level)[0]
 
 
 @overload
@@ -229,6 +257,6 @@ def _rank_of(potentials: Potentials, labels: LabelIds, limit: int) -> int | None
     if score == -np.inf:
         return None
     log_z = run_forward(potentials).log_partition if potentials.length else 0.0
-    better = _kbest(potentials, limit, None, score - log_z)
+    better = _kbest([potentials], limit, None, score - log_z)[0]
     same = np.flatnonzero((better.labels == np.asarray(labels)).all(axis=1))
     return int(same[0]) + 1 if same.size else None

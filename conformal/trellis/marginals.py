@@ -124,7 +124,8 @@ def _run_backward(potentials: Potentials, passes: Passes) -> tuple[Floats, Float
             close,
         )
     else:
-        forward.backward_log(potentials.emissions, potentials.kinds, chain.moves, chain.end, beta, close)
+        scratch = np.empty(potentials.label_count)
+        forward.backward_log(potentials.emissions, potentials.kinds, chain.moves, chain.end, beta, close, scratch)
     return beta, close
 
 

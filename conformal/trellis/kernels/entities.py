@@ -1,4 +1,4 @@
-"""Entities: the spans of labelings, and the probability that a span is exactly one entity (METHODS 2.3).
+"""The probability that a span is exactly one entity (METHODS 2.3).
 
 Label ids are those of `LabelSpace`: 0 is O, 2w + 1 begins class w, 2w + 2 continues it.
 """
@@ -8,44 +8,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from conformal.trellis.jit import kernel
+from conformal.trellis.jit import inner_kernel, kernel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 
-@kernel
-def extract_spans(labels: npt.NDArray[np.int16]) -> tuple[npt.NDArray[np.int64], Ints, Ints, Ints]:
-    """Return offsets (K + 1,), starts, ends and classes of the entities of K legal labelings (K, N)."""
-    K, N = labels.shape
-    offsets = np.zeros(K + 1, dtype=np.int64)
-    for r in range(K):
-        begins = 0
-        for j in range(N):
-            begins += labels[r, j] & 1
-        offsets[r + 1] = offsets[r] + begins
-    starts = np.empty(offsets[K], dtype=np.int32)
-    ends = np.empty(offsets[K], dtype=np.int32)
-    classes = np.empty(offsets[K], dtype=np.int32)
-    at = 0
-    for r in range(K):
-        j = 0
-        while j < N:
-            label = labels[r, j]
-            if label & 1:
-                starts[at] = j
-                classes[at] = label >> 1
-                j += 1
-                while j < N and labels[r, j] == label + 1:
-                    j += 1
-                ends[at] = j
-                at += 1
-            else:
-                j += 1
-    return offsets, starts, ends, classes
-
-
-@kernel
+@inner_kernel
 def span_probability(
     opening: Floats,  # (N, W) mass that enters B-w at a token
     step: Floats,  # (N, W, 2) factor of going on to I-w at a token, from B-w and from I-w

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from conformal.trellis.jit import kernel
+from conformal.trellis.jit import inner_kernel
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 SMALLEST_SHARE = 1e-150
 
 
-@kernel
+@inner_kernel
 def forward_scaled(
     emissions: Floats,  # (N, L)
     kinds: npt.NDArray[np.int8],  # (N,)
@@ -38,40 +38,38 @@ def forward_scaled(
         largest = -np.inf
         for y in range(L):
             e = emissions[j, y] + start[y] if j == 0 else emissions[j, y]
+            weight[j, y] = e
             largest = max(largest, e)
         if largest == -np.inf:
             return True, -np.inf
-        row = alpha[j]
         if j == 0:
             for y in range(L):
-                weight[j, y] = np.exp(emissions[j, y] + start[y] - largest)
-                row[y] = weight[j, y]
-                if row[y] < SMALLEST_SHARE and emissions[j, y] + start[y] > -np.inf:
-                    return False, 0.0
+                alpha[j, y] = 1.0
         else:
             kind = kinds[j]
-            row[:] = 0.0
+            for y in range(L):
+                alpha[j, y] = 0.0
             for x in range(L):
                 a = alpha[j - 1, x]
                 if a > 0.0:
                     for y in range(L):
-                        row[y] += a * scaled_moves[kind, x, y]
-            for y in range(L):
-                weight[j, y] = np.exp(emissions[j, y] - largest)
-                reached = row[y] > 0.0
-                row[y] *= weight[j, y]
-                if reached and row[y] < SMALLEST_SHARE and emissions[j, y] > -np.inf:
-                    return False, 0.0
+                        alpha[j, y] += a * scaled_moves[kind, x, y]
             total += shift[kind]
         mass = 0.0
+        lost = False
         for y in range(L):
-            mass += row[y]
+            e = weight[j, y]
+            reached = alpha[j, y]
+            weight[j, y] = np.exp(e - largest)
+            alpha[j, y] = reached * weight[j, y]
+            mass += alpha[j, y]
+            lost |= (alpha[j, y] < SMALLEST_SHARE) & (reached > 0.0) & (e > -np.inf)
+        if lost:
+            return False, 0.0
         if mass == 0.0:
             return True, -np.inf
         for y in range(L):
-            row[y] /= mass
-            if 0.0 < row[y] < SMALLEST_SHARE:
-                return False, 0.0
+            alpha[j, y] /= mass
         scale[j] = mass
         total += np.log(mass) + largest
     largest = -np.inf
@@ -87,7 +85,7 @@ def forward_scaled(
     return True, total + np.log(mass) + largest
 
 
-@kernel
+@inner_kernel
 def backward_scaled(
     kinds: npt.NDArray[np.int8],  # (N,)
     scaled_moves_back: Floats,  # (2, L, L) exp(move - shift), [kind, to, from]
@@ -139,7 +137,7 @@ def backward_scaled(
             beta[j, x] += row[x]
 
 
-@kernel
+@inner_kernel
 def log_add(values: Floats) -> float:
     """Return log(sum(exp(values))), -inf for nothing."""
     largest = -np.inf
@@ -153,7 +151,7 @@ def log_add(values: Floats) -> float:
     return float(largest + np.log(total))
 
 
-@kernel
+@inner_kernel
 def forward_log(
     emissions: Floats,  # (N, L)
     kinds: npt.NDArray[np.int8],  # (N,)
@@ -161,10 +159,10 @@ def forward_log(
     start: Floats,  # (L,)
     end: Floats,  # (L,)
     alpha: Floats,  # (N, L) out: log forward mass
+    terms: Floats,  # (L,) scratch
 ) -> float:
     """Log partition, for scores that a scaled pass cannot hold."""
     N, L = emissions.shape
-    terms = np.empty(L)
     for y in range(L):
         alpha[0, y] = start[y] + emissions[0, y]
     for j in range(1, N):
@@ -177,7 +175,7 @@ def forward_log(
     return log_add(terms)
 
 
-@kernel
+@inner_kernel
 def backward_log(
     emissions: Floats,  # (N, L)
     kinds: npt.NDArray[np.int8],  # (N,)
@@ -185,10 +183,10 @@ def backward_log(
     end: Floats,  # (L,)
     beta: Floats,  # (N, L) out: log backward mass, the token's own emission left out
     close: Floats,  # (N, L) out: its part where the next label does not continue the entity
+    terms: Floats,  # (L,) scratch
 ) -> None:
     """Backward pass in the log domain; the same quantities as `backward_scaled`, as logarithms."""
     N, L = emissions.shape
-    terms = np.empty(L)
     for x in range(L):
         beta[N - 1, x] = end[x]
         close[N - 1, x] = end[x]
@@ -203,7 +201,7 @@ def backward_log(
             close[j, x] = log_add(terms)
 
 
-@kernel
+@inner_kernel
 def path_score(
     emissions: Floats,  # (N, L)
     kinds: npt.NDArray[np.int8],  # (N,)

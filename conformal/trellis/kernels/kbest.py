@@ -15,30 +15,36 @@ State numbers: 0 is the position before the first token, 1 + j * L + y is label 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from conformal.trellis.jit import kernel
-from conformal.trellis.kernels.forward import path_score
+from conformal.trellis.jit import inner_kernel, kernel
+from conformal.trellis.kernels.heaps import (
+    LABEL,
+    LEFT,
+    NONE,
+    RIGHT,
+    STATE,
+    insert,
+    more,
+    more_rows,
+    order_labelings,
+    pop,
+    push,
+)
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
 Labels = npt.NDArray[np.int16]
 
-NONE = -1
 UNKNOWN = -2
 EPSILON = 2.220446049250313e-16
 
-# Columns of a heap node: a sidetrack (its state and the label it takes), children, length of the right spine.
-STATE, LABEL, LEFT, RIGHT, DEPTH = 0, 1, 2, 3, 4
 # Columns of a queue entry: a sidetrack, the labeling before it, the heap node it heads (NONE: a later sidetrack
 # of the node's state).
 PREFIX, NODE = 2, 3
 
 
-@kernel
+@inner_kernel
 def backward_best(
     emissions: Floats,  # (N, L)
     kinds: npt.NDArray[np.int8],  # (N,)
@@ -68,7 +74,7 @@ def backward_best(
             best[j, x] = emissions[j, x] + row[x]
 
 
-@kernel
+@inner_kernel
 def _sidetrack_after(
     state: int,
     straight: int,
@@ -84,22 +90,29 @@ def _sidetrack_after(
 
     `straight` is the label of the best move, which is no sidetrack. (inf, NONE) when there are no more.
     """
+    # Written without views of rows: each would cost two atomic reference counts, more than the scan itself.
     L = start.shape[0]
-    if state == 0:
-        out, into, reach = start, best[0], top
-    else:
-        j, x = (state - 1) // L, (state - 1) % L
-        out, into, reach = moves_from[kinds[j + 1], x], best[j + 1], rest[j, x]
-    loss = -1.0 if label == NONE else reach - (out[label] + into[label])
     found_loss, found = np.inf, NONE
+    if state == 0:
+        loss = -1.0 if label == NONE else top - (start[label] + best[0, label])
+        for y in range(L):
+            here = top - (start[y] + best[0, y])
+            if here < found_loss and (here > loss or (here == loss and y > label)) and y != straight:
+                found_loss, found = here, y
+        return found_loss, found
+    j = (state - 1) // L
+    x = state - 1 - j * L
+    kind = kinds[j + 1]
+    reach = rest[j, x]
+    loss = -1.0 if label == NONE else reach - (moves_from[kind, x, label] + best[j + 1, label])
     for y in range(L):
-        here = reach - (out[y] + into[y])
+        here = reach - (moves_from[kind, x, y] + best[j + 1, y])
         if here < found_loss and (here > loss or (here == loss and y > label)) and y != straight:
             found_loss, found = here, y
     return found_loss, found
 
 
-@kernel
+@inner_kernel
 def _straight_on(
     state: int,
     kinds: npt.NDArray[np.int8],
@@ -112,144 +125,16 @@ def _straight_on(
     """Return the lowest label that reaches the state's best completion."""
     L = start.shape[0]
     if state == 0:
-        out, into, reach = start, best[0], top
-    else:
-        j, x = (state - 1) // L, (state - 1) % L
-        out, into, reach = moves_from[kinds[j + 1], x], best[j + 1], rest[j, x]
+        for y in range(L):
+            if start[y] + best[0, y] == top:
+                return y
+        return NONE
+    j = (state - 1) // L
+    x = state - 1 - j * L
     for y in range(L):
-        if out[y] + into[y] == reach:
+        if moves_from[kinds[j + 1], x, y] + best[j + 1, y] == rest[j, x]:
             return y
     return NONE
-
-
-@kernel
-def _push(queue: Ints, queued: int, totals: Floats, entry: int) -> None:
-    """Put an entry into the binary heap of the first `queued` places; there must be room for it."""
-    hole = queued
-    while hole > 0:
-        parent = (hole - 1) // 2
-        if totals[queue[parent]] <= totals[entry]:
-            break
-        queue[hole] = queue[parent]
-        hole = parent
-    queue[hole] = entry
-
-
-@kernel
-def _pop(queue: Ints, queued: int, totals: Floats) -> int:
-    """Take the entry with the least total out of the binary heap of the first `queued` places."""
-    taken = queue[0]
-    last = queue[queued - 1]
-    hole, child = 0, 1
-    while child < queued - 1:
-        if child + 1 < queued - 1 and totals[queue[child + 1]] < totals[queue[child]]:
-            child += 1
-        if totals[last] <= totals[queue[child]]:
-            break
-        queue[hole] = queue[child]
-        hole = child
-        child = 2 * hole + 1
-    queue[hole] = last
-    return int(taken)
-
-
-@kernel
-def _insert(
-    node_loss: Floats,
-    node_parts: Ints,
-    nodes: int,
-    heap: int,
-    loss: float,
-    label: int,
-    state: int,
-    spine: Ints,
-) -> int:
-    """Insert a sidetrack into a persistent leftist heap; the new root is the last node written.
-
-    Copies the nodes on the right spine that are cheaper; their number is logarithmic in the heap's size. Returns
-    the new number of nodes; the caller has made room.
-    """
-    depth = 0
-    below = heap
-    while below != NONE and node_loss[below] < loss:
-        spine[depth] = below
-        depth += 1
-        below = node_parts[below, RIGHT]
-    node_loss[nodes] = loss
-    node_parts[nodes, LABEL] = label
-    node_parts[nodes, STATE] = state
-    node_parts[nodes, LEFT] = below
-    node_parts[nodes, RIGHT] = NONE
-    node_parts[nodes, DEPTH] = 1
-    for d in range(depth - 1, -1, -1):
-        merged = nodes
-        nodes += 1
-        old = spine[d]
-        left = node_parts[old, LEFT]
-        left_depth = node_parts[left, DEPTH] if left != NONE else 0
-        node_loss[nodes] = node_loss[old]
-        node_parts[nodes, LABEL] = node_parts[old, LABEL]
-        node_parts[nodes, STATE] = node_parts[old, STATE]
-        if left_depth < node_parts[merged, DEPTH]:
-            node_parts[nodes, LEFT] = merged
-            node_parts[nodes, RIGHT] = left
-            node_parts[nodes, DEPTH] = left_depth + 1
-        else:
-            node_parts[nodes, LEFT] = left
-            node_parts[nodes, RIGHT] = merged
-            node_parts[nodes, DEPTH] = node_parts[merged, DEPTH] + 1
-    return nodes + 1
-
-
-@kernel
-def _more(values: Floats, size: int) -> Floats:
-    larger = np.empty(size)
-    larger[: values.shape[0]] = values
-    return larger
-
-
-@kernel
-def _more_rows(rows: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    larger = np.empty((size, rows.shape[1]), dtype=rows.dtype)
-    larger[: rows.shape[0]] = rows
-    return larger
-
-
-@kernel
-def _precedes(scores: Floats, labels: Labels, a: int, b: int) -> bool:
-    """Order of labelings: higher score first, equal scores lexicographic."""
-    if scores[a] != scores[b]:
-        return bool(scores[a] > scores[b])
-    for j in range(labels.shape[1]):
-        if labels[a, j] != labels[b, j]:
-            return bool(labels[a, j] < labels[b, j])
-    return False
-
-
-@kernel
-def _order(scores: Floats, labels: Labels) -> npt.NDArray[np.int64]:
-    """Merge sort by `_precedes`; runs that are in order already, the usual case, are only looked at."""
-    n = scores.shape[0]
-    order = np.arange(n)
-    spare = np.empty_like(order)
-    width = 1
-    while width < n:
-        for low in range(0, n, 2 * width):
-            middle = min(low + width, n)
-            high = min(low + 2 * width, n)
-            if middle >= high or not _precedes(scores, labels, order[middle], order[middle - 1]):
-                continue
-            i, j = low, middle
-            for t in range(low, high):
-                if j >= high or (i < middle and not _precedes(scores, labels, order[j], order[i])):
-                    spare[t] = order[i]
-                    i += 1
-                else:
-                    spare[t] = order[j]
-                    j += 1
-            order[low:high] = spare[low:high]
-        width *= 2
-    return order
 
 
 @kernel
@@ -304,6 +189,226 @@ def _first_in_tie(
     return found
 
 
+@inner_kernel
+def _score_all(
+    emissions: Floats,
+    kinds: npt.NDArray[np.int8],
+    moves: Floats,
+    start: Floats,
+    end: Floats,
+    labels: Labels,
+    scores: Floats,
+) -> None:
+    """Write the scores of labelings (K, N), each added left to right, side by side so that additions overlap."""
+    K, N = labels.shape
+    for r in range(K):
+        scores[r] = start[labels[r, 0]] + emissions[0, labels[r, 0]]
+    for j in range(1, N):
+        kind = kinds[j]
+        for r in range(K):
+            y = labels[r, j]
+            scores[r] += moves[kind, y, labels[r, j - 1]]
+            scores[r] += emissions[j, y]
+    for r in range(K):
+        scores[r] += end[labels[r, N - 1]]
+
+
+@inner_kernel
+def best_only(
+    emissions: Floats,  # (N, L)
+    kinds: npt.NDArray[np.int8],  # (N,)
+    moves: Floats,  # (2, L, L) [kind, to, from]
+    moves_from: Floats,  # (2, L, L) [kind, from, to]
+    start: Floats,
+    end: Floats,
+    best: Floats,  # (N, L) from backward_best
+    labels: Labels,  # (1, N) out
+    score: Floats,  # (1,) out
+) -> tuple[bool, bool]:
+    """Write the best labeling of a text that has one; return (clear, alone).
+
+    Not clear: another one comes so close that rounding could decide between them. Alone: there is no other.
+    """
+    N, L = emissions.shape
+    size = 0.0
+    nearest = np.inf
+    for j in range(N):
+        first, second = -np.inf, -np.inf
+        label = 0
+        for y in range(L):
+            v = best[j, y] + (start[y] if j == 0 else moves_from[kinds[j], labels[0, j - 1], y])
+            if v > first:
+                second = first
+                first = v
+                label = y
+            elif v > second:
+                second = v
+        labels[0, j] = label
+        size += abs(emissions[j, label]) + (abs(first) if j == 0 else 0.0)
+        nearest = min(nearest, first - second)
+    if nearest <= 2.0 * rounding(N) * size:
+        return False, False
+    _score_all(emissions, kinds, moves, start, end, labels, score)
+    return True, nearest == np.inf
+
+
+@inner_kernel
+def rounding(length: int) -> float:
+    """Return a bound on the rounding of a chain score, per unit of magnitude, with room to spare."""
+    return 16.0 * (length + 4) * EPSILON
+
+
+# What a stretch of the search ends with, and the places of its state between stretches.
+EXHAUSTED, ENOUGH, TOO_MANY_TIES, NO_ROOM = 0, 1, 2, 3
+FOUND, ENTRIES, QUEUED, NODES, LEAVES, BY, AFTER = 0, 1, 2, 3, 4, 5, 6
+LOSS, SIZE, WITHIN, TIE_END = 0, 1, 2, 3
+
+
+@inner_kernel
+def _search(
+    emissions: Floats,  # (N, L)
+    kinds: npt.NDArray[np.int8],  # (N,)
+    moves_from: Floats,  # (2, L, L) [kind, from, to]
+    start: Floats,  # (L,)
+    best: Floats,  # (N, L)
+    rest: Floats,  # (N, L)
+    top: float,
+    k: int,
+    lowest: float,
+    tie_limit: int,
+    labels: Labels,  # (capacity, N) out
+    losses: Floats,  # (capacity,) out
+    root: npt.NDArray[np.int32],  # (1 + N * L,) heap of each state
+    straight: Labels,  # (1 + N * L,) best way on from each state
+    trail: npt.NDArray[np.int32],  # (N + 1,)
+    spine: npt.NDArray[np.int32],  # (64,)
+    node_loss: Floats,
+    node_parts: npt.NDArray[np.int32],
+    total: Floats,  # loss of the labeling a queue entry stands for
+    base: Floats,  # loss of the labeling it deviates from
+    parts: npt.NDArray[np.int32],
+    queue: npt.NDArray[np.int32],
+    counts: npt.NDArray[np.int64],  # (7,) state
+    reals: Floats,  # (4,) state
+    new_nodes: int,
+) -> int:
+    """Write labelings by increasing loss until there are enough, no more, or no room for another.
+
+    Arrays are grown by the caller: assigning arrays inside this loop would cost a pair of atomic reference
+    counts per array and labeling, as much as the search itself.
+    """
+    N, L = emissions.shape
+    unit = rounding(N)
+    found, entries, queued, nodes = counts[FOUND], counts[ENTRIES], counts[QUEUED], counts[NODES]
+    # The labeling to write next: it leaves `state` by `label`, equals labeling `prefix` before, and loses `loss`.
+    state, label, prefix, loss = counts[LEAVES], counts[BY], counts[AFTER], reals[LOSS]
+    size, within, tie_end = reals[SIZE], reals[WITHIN], reals[TIE_END]
+    while True:
+        if found == losses.shape[0] or entries + 4 > total.shape[0] or nodes + new_nodes > node_loss.shape[0]:
+            counts[FOUND], counts[ENTRIES], counts[QUEUED], counts[NODES] = found, entries, queued, nodes
+            counts[LEAVES], counts[BY], counts[AFTER], reals[LOSS] = state, label, prefix, loss
+            reals[SIZE], reals[WITHIN], reals[TIE_END] = size, within, tie_end
+            return NO_ROOM
+
+        # Write the labeling: its prefix, its sidetrack, then straight on.
+        j, reached = -1, 0
+        if state != NONE:
+            last = (state - 1) // L if state > 0 else -1
+            for i in range(last + 1):
+                labels[found, i] = labels[prefix, i]
+            j = last + 1
+            labels[found, j] = label
+            reached = 1 + j * L + label
+        here = reached
+        waiting = 0
+        while j < N - 1:
+            if straight[here] == UNKNOWN:
+                straight[here] = _straight_on(here, kinds, moves_from, start, best, rest, top)
+            if root[here] == UNKNOWN:
+                trail[waiting] = here
+                waiting += 1
+            j += 1
+            labels[found, j] = straight[here]
+            if found > 0 and labels[found, j] == labels[0, j]:
+                # Back on the best labeling: the rest is known, and so are its heaps.
+                for i in range(j + 1, N):
+                    labels[found, i] = labels[0, i]
+                break
+            here = 1 + j * L + straight[here]
+        if j == N - 1:
+            root[1 + j * L + labels[found, j]] = NONE  # the last token offers no way on
+        losses[found] = loss
+        found += 1
+        if found == 1:
+            size = abs(top)
+            for i in range(N):
+                size += abs(emissions[i, labels[0, i]])
+            within = top - lowest + unit * (size + abs(lowest)) if lowest > -np.inf else np.inf
+        if found == k:
+            tie_end = loss + unit * (size + loss)
+        if found == k + tie_limit:
+            counts[FOUND] = found
+            reals[TIE_END] = tie_end
+            return TOO_MANY_TIES
+
+        # Make the sidetrack heaps along the way, last token first.
+        for w in range(waiting - 1, -1, -1):
+            here = trail[w]
+            cost, to = _sidetrack_after(here, straight[here], NONE, kinds, moves_from, start, best, rest, top)
+            j = (here - 1) // L if here > 0 else -1
+            heap = root[1 + (j + 1) * L + straight[here]]
+            if to != NONE:
+                nodes = insert(node_loss, node_parts, nodes, heap, cost, to, here, spine)
+                heap = nodes - 1
+            root[here] = heap
+
+        # Offer it with one more sidetrack.
+        heap = root[reached]
+        if heap != NONE and loss + node_loss[heap] <= within:
+            total[entries] = loss + node_loss[heap]
+            base[entries] = loss
+            parts[entries, STATE] = node_parts[heap, STATE]
+            parts[entries, LABEL] = node_parts[heap, LABEL]
+            parts[entries, PREFIX] = found - 1
+            parts[entries, NODE] = heap
+            push(queue, queued, total, entries)
+            entries += 1
+            queued += 1
+
+        # Take the cheapest, and offer what it was preferred to.
+        if queued == 0 or total[queue[0]] > tie_end:
+            counts[FOUND] = found
+            return EXHAUSTED if queued == 0 else ENOUGH
+        taken = pop(queue, queued, total)
+        queued -= 1
+        state, label, prefix = parts[taken, STATE], parts[taken, LABEL], parts[taken, PREFIX]
+        loss, before = total[taken], base[taken]
+        cost, to = _sidetrack_after(state, straight[state], label, kinds, moves_from, start, best, rest, top)
+        if to != NONE and before + cost <= within:
+            total[entries] = before + cost
+            base[entries] = before
+            parts[entries, STATE] = state
+            parts[entries, LABEL] = to
+            parts[entries, PREFIX] = prefix
+            parts[entries, NODE] = NONE
+            push(queue, queued, total, entries)
+            entries += 1
+            queued += 1
+        if parts[taken, NODE] != NONE:
+            for side in (LEFT, RIGHT):
+                heap = node_parts[parts[taken, NODE], side]
+                if heap != NONE and before + node_loss[heap] <= within:
+                    total[entries] = before + node_loss[heap]
+                    base[entries] = before
+                    parts[entries, STATE] = node_parts[heap, STATE]
+                    parts[entries, LABEL] = node_parts[heap, LABEL]
+                    parts[entries, PREFIX] = prefix
+                    parts[entries, NODE] = heap
+                    push(queue, queued, total, entries)
+                    entries += 1
+                    queued += 1
+
+
 @kernel
 def enumerate_best(
     emissions: Floats,  # (N, L), N >= 1
@@ -333,166 +438,60 @@ def enumerate_best(
     if top == -np.inf:
         return np.empty((0, N), dtype=np.int16), np.empty(0), True
 
-    states = 1 + N * L
-    root = np.full(states, UNKNOWN, dtype=np.int32)
-    straight = np.full(states, UNKNOWN, dtype=np.int16)
+    root = np.full(1 + N * L, UNKNOWN, dtype=np.int32)
+    straight = np.full(1 + N * L, UNKNOWN, dtype=np.int16)
     trail = np.empty(N + 1, dtype=np.int32)
     spine = np.empty(64, dtype=np.int32)  # a leftist heap with a longer one would have 2^64 nodes
-
-    nodes, node_room = 0, 2 * N + 96
-    node_loss = np.empty(node_room)
-    node_parts = np.empty((node_room, 5), dtype=np.int32)
-
-    entries, queued, room = 0, 0, 2 * min(k, 256) + 64
-    total = np.empty(room)  # loss of the labeling an entry stands for
-    base = np.empty(room)  # loss of the labeling it deviates from
-    parts = np.empty((room, 4), dtype=np.int32)
-    queue = np.empty(room, dtype=np.int32)
-
-    found, capacity = 0, min(k, 256) + 8
+    # A labeling makes at most N + 1 heaps, each of at most N + 1 states: a node and a copied right spine.
+    new_nodes = (N + 1) * (2 + int(np.log2(N + 2)))
+    node_loss = np.empty(2 * new_nodes)
+    node_parts = np.empty((2 * new_nodes, 5), dtype=np.int32)
+    capacity = min(k, 128) + 8
     labels = np.empty((capacity, N), dtype=np.int16)
-    scores = np.empty(capacity)
     losses = np.empty(capacity)
-
-    unit = 16.0 * (N + 4) * EPSILON  # rounding of a sum of N terms, with room to spare, per unit of magnitude
-    size = abs(top)
-    within = np.inf  # losses beyond this have scores below `lowest`
-    tie_end = np.inf  # losses beyond this have scores below the k-th
-    state, label, prefix, loss = (
-        NONE,
-        NONE,
-        NONE,
-        0.0,
-    )  # the labeling to write: its sidetrack, what it deviates from
-    exhausted, overflow = False, False
+    total = np.empty(4 * capacity)
+    base = np.empty(4 * capacity)
+    parts = np.empty((4 * capacity, 4), dtype=np.int32)
+    queue = np.empty((4 * capacity, 1), dtype=np.int32)
+    counts = np.array([0, 0, 0, 0, NONE, NONE, NONE])
+    reals = np.array([0.0, 0.0, np.inf, np.inf])
     while True:
-        # Write the labeling: its prefix, its sidetrack, then straight on.
-        if found == capacity:
-            capacity *= 2
-            labels = _more_rows(labels, capacity)
-            scores = _more(scores, capacity)
-            losses = _more(losses, capacity)
-        row = labels[found]
-        j, reached = -1, 0
-        if state != NONE:
-            j = (state - 1) // L if state > 0 else -1
-            row[: j + 1] = labels[prefix, : j + 1]
-            j += 1
-            row[j] = label
-            reached = 1 + j * L + label
-        here = reached
-        waiting = 0
-        while j < N - 1:
-            if straight[here] == UNKNOWN:
-                straight[here] = _straight_on(here, kinds, moves_from, start, best, rest, top)
-            if root[here] == UNKNOWN:
-                trail[waiting] = here
-                waiting += 1
-            j += 1
-            row[j] = straight[here]
-            here = 1 + j * L + straight[here]
-        root[here] = NONE  # the last token offers no way on
-        scores[found] = path_score(emissions, kinds, moves, start, end, row)
-        losses[found] = loss
-        found += 1
-        if found == 1:
-            for j in range(N):
-                size += abs(emissions[j, row[j]])
-            within = top - lowest + unit * (size + abs(lowest)) if lowest > -np.inf else np.inf
-        if found == k:
-            tie_end = loss + unit * (size + loss)
-        if found == k + tie_limit:
-            overflow = True
+        ended = _search(
+            emissions, kinds, moves_from, start, best, rest, top, k, lowest, tie_limit, labels, losses, root,
+            straight, trail, spine, node_loss, node_parts, total, base, parts, queue[:, 0], counts, reals, new_nodes,
+        )  # fmt: skip
+        if ended != NO_ROOM:
             break
+        if counts[FOUND] == losses.shape[0]:
+            labels = more_rows(labels, 2 * losses.shape[0])
+            losses = more(losses, 2 * losses.shape[0])
+        if counts[ENTRIES] + 4 > total.shape[0]:
+            queue = more_rows(queue, 2 * total.shape[0])
+            parts = more_rows(parts, 2 * total.shape[0])
+            base = more(base, 2 * total.shape[0])
+            total = more(total, 2 * total.shape[0])
+        if counts[NODES] + new_nodes > node_loss.shape[0]:
+            node_parts = more_rows(node_parts, 2 * node_loss.shape[0])
+            node_loss = more(node_loss, 2 * node_loss.shape[0])
 
-        # Make the sidetrack heaps along the way, last token first.
-        for w in range(waiting - 1, -1, -1):
-            here = trail[w]
-            cost, to = _sidetrack_after(here, straight[here], NONE, kinds, moves_from, start, best, rest, top)
-            j = (here - 1) // L if here > 0 else -1
-            heap = root[1 + (j + 1) * L + straight[here]]
-            if to != NONE:
-                if nodes + 65 > node_room:
-                    node_room *= 2
-                    node_loss = _more(node_loss, node_room)
-                    node_parts = _more_rows(node_parts, node_room)
-                nodes = _insert(node_loss, node_parts, nodes, heap, cost, to, here, spine)
-                heap = nodes - 1
-            root[here] = heap
-
-        # Offer it with one more sidetrack. (An entry's total is loss + cost; within rounding of exact.)
-        if entries + 4 > room:
-            room *= 2
-            total = _more(total, room)
-            base = _more(base, room)
-            parts = _more_rows(parts, room)
-            queue = _more_rows(queue.reshape(-1, 1), room).reshape(-1)
-        heap = root[reached]
-        if heap != NONE and loss + node_loss[heap] <= within:
-            total[entries] = loss + node_loss[heap]
-            base[entries] = loss
-            parts[entries, STATE] = node_parts[heap, STATE]
-            parts[entries, LABEL] = node_parts[heap, LABEL]
-            parts[entries, PREFIX] = found - 1
-            parts[entries, NODE] = heap
-            _push(queue, queued, total, entries)
-            entries += 1
-            queued += 1
-
-        # Take the cheapest, and offer what it was preferred to.
-        if queued == 0:
-            exhausted = True
-            break
-        if total[queue[0]] > tie_end:
-            break
-        taken = _pop(queue, queued, total)
-        queued -= 1
-        state, label, prefix, loss = (
-            parts[taken, STATE],
-            parts[taken, LABEL],
-            parts[taken, PREFIX],
-            total[taken],
-        )
-        before = base[taken]
-        cost, to = _sidetrack_after(state, straight[state], label, kinds, moves_from, start, best, rest, top)
-        if to != NONE and before + cost <= within:
-            total[entries] = before + cost
-            base[entries] = before
-            parts[entries, STATE] = state
-            parts[entries, LABEL] = to
-            parts[entries, PREFIX] = prefix
-            parts[entries, NODE] = NONE
-            _push(queue, queued, total, entries)
-            entries += 1
-            queued += 1
-        if parts[taken, NODE] != NONE:
-            for side in (LEFT, RIGHT):
-                heap = node_parts[parts[taken, NODE], side]
-                if heap != NONE and before + node_loss[heap] <= within:
-                    total[entries] = before + node_loss[heap]
-                    base[entries] = before
-                    parts[entries, STATE] = node_parts[heap, STATE]
-                    parts[entries, LABEL] = node_parts[heap, LABEL]
-                    parts[entries, PREFIX] = prefix
-                    parts[entries, NODE] = heap
-                    _push(queue, queued, total, entries)
-                    entries += 1
-                    queued += 1
-
-    if overflow:
+    found = counts[FOUND]
+    if ended == TOO_MANY_TIES:
         middle = losses[k - 1]
-        spread = tie_end - middle
+        spread = reals[TIE_END] - middle
         kept = 0
         while losses[kept] < middle - spread:
             kept += 1
         found = kept + _first_in_tie(
-            kinds, moves_from, start, best, rest, top, middle - spread, tie_end, k - kept, labels[kept:k]
+            kinds, moves_from, start, best, rest, top, middle - spread, middle + spread, k - kept, labels[kept:k]
         )
-        for r in range(kept, found):
-            scores[r] = path_score(emissions, kinds, moves, start, end, labels[r])
-    order = _order(scores[:found], labels[:found])
+    scores = np.empty(found)
+    _score_all(emissions, kinds, moves, start, end, labels[:found], scores)
+    order = order_labelings(scores, labels[:found])
     kept = 0
     while kept < found and kept < k and scores[order[kept]] >= lowest:
         kept += 1
-    chosen = order[:kept]
-    return labels[chosen], scores[chosen], exhausted and (kept == found or kept < k)
+    chosen = np.empty((kept, N), dtype=np.int16)
+    for r in range(kept):
+        for j in range(N):
+            chosen[r, j] = labels[order[r], j]
+    return chosen, scores[order[:kept]], ended == EXHAUSTED and (kept == found or kept < k)
