@@ -57,6 +57,14 @@ class EntityCounter:
         self._predicted.update(label for _, _, label in found)
         self._right.update(label for _, _, label in gold & found)
 
+    def merge(self, other: EntityCounter) -> None:
+        """Add another counter's texts to this one."""
+        self.texts += other.texts
+        self.exact += other.exact
+        self._true.update(other._true)
+        self._predicted.update(other._predicted)
+        self._right.update(other._right)
+
     @property
     def total(self) -> Counts:
         """Counts over all classes."""
