@@ -18,6 +18,7 @@ from conformal.subsequence import (
     TopMarginals,
     candidate_spans,
     label_members,
+    listing_floor,
     score_spans,
     span_labels,
 )
@@ -193,7 +194,7 @@ def text_candidates(
     method = thresholds.entity_method
     marginals: Marginals
     if method.top_k is None:
-        marginals = entity_marginals(potentials, space, floor=min(1e-6, method.p_min / 10))
+        marginals = entity_marginals(potentials, space, floor=listing_floor(space, method.p_min))
     else:
         top = kbest(potentials, method.top_k)
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)

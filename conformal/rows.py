@@ -24,6 +24,7 @@ from conformal.subsequence import (
     TopMarginals,
     candidate_spans,
     entity_ranks,
+    listing_floor,
     score_spans,
     span_labels,
 )
@@ -204,7 +205,7 @@ def score_task(
     mass = 1.0
     marginals: Marginals
     if top_k is None:
-        marginals = entity_marginals(potentials, space, floor=min(1e-6, p_min / 10))
+        marginals = entity_marginals(potentials, space, floor=listing_floor(space, p_min))
     else:
         top = kbest(potentials, top_k)
         mass = float(cumulate(top.log_probabilities)[-1])

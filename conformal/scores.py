@@ -116,7 +116,11 @@ class Method:
     def __post_init__(self) -> None:
         if self.name not in FULL_SCORES:
             raise InvalidArgument(f"expected a score among {sorted(FULL_SCORES)}, got {self.name!r}")
-        object.__setattr__(self, "boundary", Boundary(self.boundary))
+        try:
+            object.__setattr__(self, "boundary", Boundary(self.boundary))
+        except ValueError:
+            known = [rule.value for rule in Boundary]
+            raise InvalidArgument(f"expected a boundary rule among {known}, got {self.boundary!r}") from None
         for given, what in ((self.limit, "limit"), (self.top_k, "top_k")):
             if given is not None and given < 1:
                 raise InvalidArgument(f"expected {what} of at least 1, got {given}")

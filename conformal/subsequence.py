@@ -139,6 +139,11 @@ class Candidates:
         return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
 
 
+def listing_floor(space: LabelSpace, p_min: float) -> float:
+    """Return how low spans must be listed for none of the candidates to be missed."""
+    return min(1e-6, p_min / (10 * len(space.classes)))
+
+
 def candidate_spans(marginals: Marginals, space: LabelSpace, *, p_min: float, extra: Sequence[Span] = ()) -> Candidates:
     """Return `S0 = {(a, b) : 1 - P_ent(a, b, O) >= p_min}` and the spans of `extra`, in text order (METHODS 6.3)."""
     W = len(space.classes)
@@ -148,7 +153,7 @@ def candidate_spans(marginals: Marginals, space: LabelSpace, *, p_min: float, ex
     ):
         listed[start, end] = listed.get((start, end), 0.0) + probability
     wanted = {(span.start, span.end) for span in extra}
-    # Classes below the listing's floor may lift a span over p_min, so near misses are looked at too.
+    # Classes below the listing's floor may lift a span over p_min (by a tenth of it at most: `listing_floor`).
     near = {key for key, total in listed.items() if total >= 0.9 * p_min}
     rows: dict[tuple[int, int], Floats] = {key: marginals.of_span(*key) for key in sorted(near | wanted)}
     kept = [key for key, row in rows.items() if key in wanted or row.sum() >= p_min]
