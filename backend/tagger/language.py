@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNDETERMINED = "und"
 _TAG = regex.compile(r"([a-z]{2,3})(?:[-_][a-z0-9-_]*)?", regex.IGNORECASE)
 _LETTERS = regex.compile(r"\p{L}")
-_READ = 4_000  # characters; more say nothing new about the language
+_READ = 1_000  # characters; more say nothing new about the language
 _LEAST = 0.2  # probability below which no configured language is named
 
 

@@ -1,8 +1,8 @@
 """The saved model: one safetensors file that describes itself.
 
 The header holds format version, name, classes, feature and network configuration, a summary of the training and a
-hash of all of it with the weights. Hashed tables are stored as int8 with one scale a row, layers as float16, the
-chain's scores as float32. Nothing is ever unpickled.
+hash of all of it with the tensors. Hashed tables are stored as int8 with one scale a row, layers as float16, the
+chain's scores as float32; fingerprints of the training texts go with them. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -23,6 +24,7 @@ from torch import Tensor
 from backend.tagger.errors import InvalidModel
 from backend.tagger.features import FeatureConfig
 from backend.tagger.network import Network, NetworkConfig
+from backend.tagger.seen import Fingerprints
 from conformal.labels import LabelSpace
 
 FORMAT = "surespan-tagger"
@@ -30,6 +32,7 @@ FORMAT_VERSION = 1
 MODEL_FILE = "model.safetensors"
 _TABLES = ("words", "prefixes", "suffixes", "shapes", "ngrams")
 _CHAIN = ("transitions", "start", "end")
+_SEEN = "seen"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,14 @@ class ModelInfo:
         return json.dumps(fields, ensure_ascii=False, sort_keys=True)
 
 
+class Model(NamedTuple):
+    """A loaded model: the network ready to run, what it says about itself, and what it was trained on."""
+
+    network: Network
+    info: ModelInfo
+    seen: Fingerprints
+
+
 def _stored(network: Network) -> dict[str, Tensor]:
     """Return the tensors as they are written: tables in int8 with row scales, layers in float16."""
     tensors: dict[str, Tensor] = {}
@@ -89,20 +100,26 @@ def _digest(header: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save_model(network: Network, directory: str | Path, *, info: ModelInfo) -> ModelInfo:
-    """Write `model.safetensors` into a directory, whole or not at all; return the info with its hash."""
+def save_model(
+    network: Network, directory: str | Path, *, info: ModelInfo, seen: Fingerprints | None = None
+) -> ModelInfo:
+    """Write `model.safetensors` into a directory, whole or not at all; return the info with its hash.
+
+    `seen` are the sorted fingerprints of the training texts.
+    """
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     tensors = _stored(network)
+    tensors[_SEEN] = torch.from_numpy(np.zeros(0, np.int64) if seen is None else seen)
     header = info.to_json()
     digest = _digest(header, tensors)
     partial = place / f"{MODEL_FILE}.partial"
     save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
     partial.replace(place / MODEL_FILE)
-    return ModelInfo(info.name, info.classes, info.languages, info.features, info.network, info.training, digest)
+    return replace(info, hash=digest)
 
 
-def load_model(path: str | Path) -> tuple[Network, ModelInfo]:
+def load_model(path: str | Path) -> Model:
     """Load a model directory (or its safetensors file) and check its hash.
 
     Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its own
@@ -123,6 +140,7 @@ def load_model(path: str | Path) -> tuple[Network, ModelInfo]:
     digest = _digest(header, tensors)
     if digest != metadata.get("hash"):
         raise InvalidModel(f"expected {file.name} to match its hash, got different content; copy the file again")
+    seen = tensors.pop(_SEEN, torch.zeros(0, dtype=torch.int64)).numpy()
     network = Network(info.features, info.network, info.space)
     try:
         network.load_state_dict(_restored(tensors), assign=True)
@@ -130,9 +148,7 @@ def load_model(path: str | Path) -> tuple[Network, ModelInfo]:
         raise InvalidModel(f"expected weights that fit the description in {file.name}, got: {error}") from None
     network.requires_grad_(False)
     network.eval()
-    return network, ModelInfo(
-        info.name, info.classes, info.languages, info.features, info.network, info.training, digest
-    )
+    return Model(network, replace(info, hash=digest), seen)
 
 
 def _restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ import torch
 from backend.tagger.errors import InvalidText, TaggerError
 from backend.tagger.features import hash_words
 from backend.tagger.language import LanguageGuess
-from backend.tagger.model import ModelInfo, load_model
-from backend.tagger.network import Network, WordBatch
+from backend.tagger.model import Model, load_model
+from backend.tagger.network import WordBatch
+from backend.tagger.seen import contains, fingerprint
 from backend.tagger.sentences import find_boundaries
 from backend.tagger.tokens import Token, tokenize
 from conformal.labels import LabelSpace
@@ -34,12 +35,16 @@ _MARGIN = 32  # of which this many at each inner edge are context only
 
 @dataclass(frozen=True)
 class Tagged:
-    """A text as the chain sees it: tokens with offsets, potentials over them, the language."""
+    """A text as the chain sees it: tokens with offsets, potentials over them, the language.
+
+    `seen` says that the model was trained on this very text (METHODS 5.4).
+    """
 
     text: str
     tokens: tuple[Token, ...]
     potentials: Potentials
     language: str
+    seen: bool = False
 
     @property
     def boundaries(self) -> tuple[int, ...]:
@@ -83,11 +88,10 @@ class _Piece(NamedTuple):
 class NetworkTagger:
     """Runs a trained `Network`. One forward pass at a time unless `concurrency` allows more."""
 
-    def __init__(
-        self, network: Network, info: ModelInfo, *, languages: Sequence[str] | None = None, concurrency: int = 1
-    ) -> None:
+    def __init__(self, model: Model, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
         if concurrency < 1:
             raise TaggerError(f"expected a concurrency of at least 1, got {concurrency}")
+        network, info, self._seen = model
         self._network = network
         self.info = info
         self._guess = LanguageGuess(info.languages if languages is None else languages)
@@ -161,7 +165,13 @@ class NetworkTagger:
                 for group in _groups(pieces):
                     self._run(group, vectors, places, emissions)
         return [
-            Tagged(read.text, read.tokens, self.chain.potentials(e, boundaries=read.boundaries), read.language)
+            Tagged(
+                read.text,
+                read.tokens,
+                self.chain.potentials(e, boundaries=read.boundaries),
+                read.language,
+                bool(read.tokens) and contains(self._seen, fingerprint(read.text, read.tokens)),
+            )
             for read, e in zip(texts, emissions, strict=True)
         ]
 
@@ -222,5 +232,4 @@ def load_tagger(
     `languages` restricts language identification; without it, the model's own. Raises InvalidModel.
     """
     place = _BUNDLED_DIRECTORY if str(model) == BUNDLED else Path(model)
-    network, info = load_model(place)
-    return NetworkTagger(network, info, languages=languages, concurrency=concurrency)
+    return NetworkTagger(load_model(place), languages=languages, concurrency=concurrency)

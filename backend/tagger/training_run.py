@@ -26,6 +26,7 @@ from backend.tagger.corpus import Corpus, build_corpus
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.model import ModelInfo, load_model, parameter_count, save_model
 from backend.tagger.readers import LabelledText, read_labelled
+from backend.tagger.seen import fingerprints
 from backend.tagger.training import CHECKPOINT_FILE, Trainer, TrainingConfig, evaluate
 from conformal.labels import LabelSpace, Scheme
 
@@ -94,7 +95,7 @@ def train_model(
         "dev_share": 0.0 if dev else dev_share,
     }
     info = ModelInfo(name, space.classes, _languages(train), config.features, config.network, summary)
-    saved = save_model(trainer.network, out, info=info)
+    saved = save_model(trainer.network, out, info=info, seen=fingerprints(text.text for text in [*train, *held]))
     _say_saved(screen, out, trainer, corpus)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     return saved
@@ -148,6 +149,6 @@ def _run(trainer: Trainer, out: Path, screen: Console) -> None:
 
 def _say_saved(screen: Console, out: Path, trainer: Trainer, corpus: Corpus) -> None:
     """Load what was written and measure it: the figure that counts is the one after quantisation."""
-    network, info = load_model(out)
+    network, info, _ = load_model(out)
     counts = evaluate(network, corpus, info.space, samples=trainer.dev)
     screen.print(f"saved {info.name} ({info.hash[:8]}): development F1 {counts.f1:.4f} as stored", highlight=False)

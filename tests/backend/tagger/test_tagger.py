@@ -14,7 +14,7 @@ import conformal
 from backend.tagger import tagger as tagger_module
 from backend.tagger.entity_f1 import EntityCounter
 from backend.tagger.errors import InvalidModel, InvalidText, TaggerError
-from backend.tagger.model import MODEL_FILE, load_model
+from backend.tagger.model import MODEL_FILE, load_model, save_model
 from backend.tagger.readers import read_conll
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tagger import NetworkTagger, Tagger, load_tagger
@@ -172,6 +172,20 @@ def test_seqeval_agrees_with_our_counts(tiny: Tagger, sample: Path) -> None:
         found_tags.append(tiny.space.decode(tiny.space.ids(found, len(one.tokens))))
     assert counter.total.f1 == pytest.approx(f1_score(true_tags, found_tags), abs=1e-12)
     assert counter.total.f1 > 0.8
+
+
+def test_training_texts_are_recognised(tiny: Tagger, sample: Path) -> None:
+    texts = [text.text for text in read_conll(sample).texts[:3]]
+    recased = [texts[0].upper().replace(" .", "."), "  " + texts[1]]
+    seen = [one.seen for one in tiny.potentials([*texts, *recased, "Never read before.", "", texts[0] + " Ja."])]
+    assert seen == [True] * 5 + [False] * 3
+
+
+def test_saving_what_was_loaded_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    network, info, seen = load_model(tiny_model)
+    again = save_model(network, tmp_path, info=info, seen=seen)
+    assert again.hash == info.hash
+    assert (tmp_path / MODEL_FILE).read_bytes() == (tiny_model / MODEL_FILE).read_bytes()
 
 
 # --- the saved file -------------------------------------------------------------------------------------------
