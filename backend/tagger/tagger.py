@@ -224,6 +224,11 @@ def _groups(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
         yield group
 
 
+def model_directory(model: str | Path = BUNDLED) -> Path:
+    """Return where a model and what belongs to it lie: `bundled`, or a directory of its own."""
+    return _BUNDLED_DIRECTORY if str(model) == BUNDLED else Path(model)
+
+
 def load_tagger(
     model: str | Path = BUNDLED, *, languages: Sequence[str] | None = None, concurrency: int = 1
 ) -> NetworkTagger:
