@@ -14,7 +14,7 @@ import numpy.typing as npt
 from conformal.errors import EmptyCalibration, InvalidArgument
 from conformal.monitor.coverage import below_target
 from conformal.quantile import Bools, Floats, Level
-from conformal.rows import EntityRows, TaskRows
+from conformal.rows import EntityRows, TaskRows, coded
 from conformal.scores import Method, Ranks
 from conformal.strata import WHOLE, Strata
 from conformal.subsequence import EntityMethod, Ints
@@ -90,9 +90,10 @@ def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> Answers:
     pools = np.zeros(len(rows), dtype=np.int64)
     sizes = np.zeros(len(rows), dtype=np.int64)
     numbers: dict[tuple[str, ...], int] = {}
-    names, codes = np.unique(np.array(rows.cells, dtype=object).astype(str), return_inverse=True)
-    for code, cell in enumerate(names.tolist()):
-        here = codes.ravel() == code
+    for code, cell in enumerate(rows.names):
+        here = rows.codes == code
+        if not here.any():
+            continue
         pool = thresholds.pool(cell)
         covered[here] = method.members(
             scores[here],
@@ -147,7 +148,7 @@ def split_coverage(
     names, codes = _grouped(groups if groups is not None else rows.cells, count)
     calibration = _calibration_size(count, share)
     layout = NO_STRATA if strata is None else strata
-    used = rows if strata is not None else TaskRows((WHOLE,) * count, rows.ranks, rows.u, rows.previous)
+    used = rows if strata is not None else rows.with_cells((WHOLE,) * count)
     shape = (splits, len(alphas), len(names))
     covered, unbounded = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     total, n = np.zeros((splits, len(names)), np.int64), np.zeros((splits, len(names)), np.int64)
@@ -200,7 +201,7 @@ def split_entity_coverage(
     calibration = _calibration_size(tasks, share)
     chosen = method or EntityMethod()
     labels = (*classes, "O")
-    codes = np.array([labels.index(label) for label in rows.labels], dtype=np.int64)
+    codes = np.array([labels.index(name) for name in rows.names], dtype=np.int64)[rows.codes]
     scores = rows.scored.scores(chosen.name)
     shape = (splits, len(alphas), len(labels))
     by_task, by_entity = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -238,8 +239,7 @@ def _calibration_size(count: int, share: float) -> int:
 def _grouped(groups: Sequence[str], count: int) -> tuple[tuple[str, ...], Ints]:
     if len(groups) != count:
         raise InvalidArgument(f"expected one group per row ({count}), got {len(groups)}")
-    names, codes = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)
-    return tuple(names.tolist()), codes.ravel().astype(np.int64)
+    return coded(groups)
 
 
 def _common_size(codes: npt.NDArray[np.int64], answers: Answers, groups: int) -> Ints:

@@ -39,7 +39,8 @@ class TaskRows:
     log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation.
     """
 
-    cells: tuple[str, ...]
+    names: tuple[str, ...]  # distinct cells, sorted
+    codes: Ints  # (tasks,) position of each task's cell in names
     ranks: Ranks
     u: Floats | None = None
     previous: Floats | None = None
@@ -68,10 +69,21 @@ class TaskRows:
         masses = None if mass is None else _column(mass, count, "mass")
         draws = None if u is None else _column(u, count, "u")
         before = None if previous is None else _column(previous, count, "previous")
-        return cls(tuple(cells), Ranks(logs, ranks, sums, masses), draws, before)
+        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before)
 
     def __len__(self) -> int:
-        return len(self.cells)
+        return int(self.codes.size)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cell of each task."""
+        return tuple(self.names[code] for code in self.codes.tolist())
+
+    def with_cells(self, cells: Sequence[str]) -> TaskRows:
+        """Return the same tasks in other cells."""
+        if len(cells) != len(self):
+            raise InvalidArgument(f"expected one cell per task ({len(self)}), got {len(cells)}")
+        return TaskRows(*coded(cells), self.ranks, self.u, self.previous)
 
     def take(self, index: npt.ArrayLike) -> TaskRows:
         """Return the rows at `index`."""
@@ -79,9 +91,7 @@ class TaskRows:
         rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
         ranks = self.ranks
         part = Ranks(ranks.log_probability[rows], ranks.rank[rows], ranks.cumulative[rows], _taken(ranks.mass, rows))
-        return TaskRows(
-            tuple(self.cells[i] for i in rows.tolist()), part, _taken(self.u, rows), _taken(self.previous, rows)
-        )
+        return TaskRows(self.names, self.codes[rows], part, _taken(self.u, rows), _taken(self.previous, rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +104,8 @@ class EntityRows:
     """
 
     task: Ints
-    labels: tuple[str, ...]
+    names: tuple[str, ...]  # distinct labels, sorted
+    codes: Ints  # (rows,) position of each row's label in names
     scored: SpanScores
     rank: Ints
 
@@ -122,7 +133,7 @@ class EntityRows:
         ranks = np.zeros(count, np.int64) if rank is None else np.asarray(rank, dtype=np.int64)
         if places.shape != (count,) or ranks.shape != (count,):
             raise InvalidScores(f"expected {count} places and ranks, got {places.size} and {ranks.size}")
-        return cls(tasks, tuple(labels), SpanScores(shares, sums, places), ranks)
+        return cls(tasks, *coded(labels), SpanScores(shares, sums, places), ranks)
 
     @classmethod
     def join(cls, parts: Iterable[EntityRows]) -> EntityRows:
@@ -135,20 +146,38 @@ class EntityRows:
             np.concatenate([part.scored.cumulative for part in each]),
             np.concatenate([part.scored.place for part in each]),
         )
-        labels = tuple(label for part in each for label in part.labels)
+        names = tuple(sorted({name for part in each for name in part.names}))
+        place = {name: i for i, name in enumerate(names)}
+        codes = [np.array([place[name] for name in part.names], np.int64)[part.codes] for part in each]
         return cls(
-            np.concatenate([part.task for part in each]), labels, scored, np.concatenate([part.rank for part in each])
+            np.concatenate([part.task for part in each]),
+            names,
+            np.concatenate(codes),
+            scored,
+            np.concatenate([part.rank for part in each]),
         )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return int(self.codes.size)
+
+    def with_tasks(self, task: npt.ArrayLike) -> EntityRows:
+        """Return the same rows with other task numbers."""
+        tasks = np.asarray(task, dtype=np.int64)
+        if tasks.shape != self.task.shape:
+            raise InvalidScores(f"expected {len(self)} task numbers, got {tasks.size}")
+        return EntityRows(tasks, self.names, self.codes, self.scored, self.rank)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each row."""
+        return tuple(self.names[code] for code in self.codes.tolist())
 
     def take(self, index: npt.ArrayLike) -> EntityRows:
         """Return the rows at `index`."""
         at = np.asarray(index)
         rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
         scored = SpanScores(self.scored.probability[rows], self.scored.cumulative[rows], self.scored.place[rows])
-        return EntityRows(self.task[rows], tuple(self.labels[i] for i in rows.tolist()), scored, self.rank[rows])
+        return EntityRows(self.task[rows], self.names, self.codes[rows], scored, self.rank[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +203,7 @@ def score_task(
     *,
     spans: Sequence[Span],
     lost: Sequence[str] = (),
+    inexpressible: bool = False,
     task: int = 0,
     limit: int = DEFAULT_LIMIT,
     p_min: float = 0.01,
@@ -182,7 +212,8 @@ def score_task(
     """Score a task's true entities: as one labeling, and each by itself.
 
     `spans` are the entities that lie on token bounds (they may overlap), `lost` the classes of those that
-    do not. A label the model cannot express scores `+inf` and is counted (METHODS 3.3): the labeling when
+    do not; `inexpressible` says that something else of the label has no place here, such as a class the model
+    does not have. A label the model cannot express scores `+inf` and is counted (METHODS 3.3): the labeling when
     anything is lost or overlaps, an entity when it is lost. Ranks are searched up to `limit`. Raises
     `InvalidLabels` for classes outside the space.
     """
@@ -191,7 +222,7 @@ def score_task(
     for span in spans:
         if not 0 <= span.start < span.end <= potentials.length:
             raise InvalidLabels(f"expected spans inside 0..{potentials.length}, got {span.start}..{span.end}")
-    labels = None if lost or _overlap(spans) else space.ids(spans, potentials.length)
+    labels = None if lost or inexpressible or _overlap(spans) else space.ids(spans, potentials.length)
     log_p = -np.inf if labels is None else log_probability(potentials, labels)
     rank, cumulative, previous = 0, np.inf, 0.0
     best = kbest(potentials, limit, space=space, above=log_p if log_p > -np.inf else None)
@@ -257,6 +288,13 @@ def task_rows(cells: Sequence[str], scores: Sequence[TaskScores], *, u: npt.Arra
         previous=[s.previous for s in scores],
         u=u,
     )
+
+
+def coded(values: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
+    """Return the distinct values, sorted, and the position of each value among them."""
+    names = tuple(sorted(set(values)))
+    place = {name: i for i, name in enumerate(names)}
+    return names, np.fromiter((place[value] for value in values), dtype=np.int64, count=len(values))
 
 
 def _overlap(spans: Sequence[Span]) -> bool:

@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -245,6 +245,21 @@ def entity_ranks(best: KBest, space: LabelSpace, spans: Sequence[Span]) -> list[
 def span_labels(space: LabelSpace) -> tuple[str, ...]:
     """Return the labels of a span's columns: the classes, then "O"."""
     return (*space.classes, OUTSIDE)
+
+
+def label_group(label: str, counts: Mapping[str, int], *, n_min: int) -> tuple[str, ...]:
+    """Return the classes whose entities answer for `label`: itself, or all rare classes together (METHODS 6.2).
+
+    `counts` are calibration tasks per class; the candidate is counted as one more task with its class.
+
+    >>> label_group("PER", {"PER": 99, "EVT": 40, "LAW": 70}, n_min=100)
+    ('PER',)
+    >>> label_group("LAW", {"PER": 99, "EVT": 40, "LAW": 70}, n_min=100)
+    ('PER', 'EVT', 'LAW')
+    """
+    if counts[label] + 1 >= n_min:
+        return (label,)
+    return tuple(name for name, count in counts.items() if count + (name == label) < n_min)
 
 
 def label_members(scores: Floats, members: Sequence[Bools | None], *, outside_default: bool = True) -> Bools:

@@ -21,7 +21,7 @@ from conformal.quantile import Floats, Level, ScoreTable, checked_scores
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method
 from conformal.strata import Pool, Strata
-from conformal.subsequence import EntityMethod, Ints
+from conformal.subsequence import EntityMethod, Ints, label_group
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +145,9 @@ class Thresholds:
         nothing = ScoreTable.of(np.zeros(0))
         if label == OUTSIDE:
             return LabelPool(label, (label,), own.tasks, False, nothing)
-        small = [w for w, name in enumerate(self.classes) if self.labels[name].tasks + (name == label) < n_min]
-        chosen = np.isin(self.rare.label, small)
+        names = label_group(label, {name: self.labels[name].tasks for name in self.classes}, n_min=n_min)
+        chosen = np.isin(self.rare.label, [self.classes.index(name) for name in names])
         _, inverse, sizes = np.unique(self.rare.task[chosen], return_inverse=True, return_counts=True)
-        names = tuple(self.classes[w] for w in small)
         if sizes.size + 1 < n_min:
             return LabelPool("+".join(names), names, int(sizes.size), False, nothing)
         table = self._label_table(self.rare.score[chosen], sizes[inverse])
@@ -228,11 +227,14 @@ def calibrate(
     names = LabelSpace(classes).classes
     if not len(tasks) and not allow_empty:
         raise EmptyCalibration("expected at least one calibration row, got none; label some tasks first")
-    by_cell: dict[str, list[int]] = {}
-    for i, cell in enumerate(tasks.cells):
-        by_cell.setdefault(cell, []).append(i)
     scores = chosen.scores(tasks.ranks, u=tasks.u)
-    cells = {layout.check(cell): np.sort(scores[by_cell[cell]]) for cell in sorted(by_cell)}
+    order = np.lexsort((scores, tasks.codes))  # by cell, then ascending
+    bounds = np.searchsorted(tasks.codes[order], np.arange(len(tasks.names) + 1))
+    cells = {
+        layout.check(name): scores[order[bounds[i] : bounds[i + 1]]]
+        for i, name in enumerate(tasks.names)
+        if bounds[i] < bounds[i + 1]
+    }
     layout.partition(Counter(), n_min=n_min)  # refuses a bad n_min at once
     rows = entities if entities is not None else EntityRows.join([])
     labels, rare = _freeze_entities(rows, names, entity_chosen, n_min)
@@ -243,10 +245,10 @@ def _freeze_entities(
     rows: EntityRows, classes: tuple[str, ...], method: EntityMethod, n_min: int
 ) -> tuple[dict[str, LabelScores], RareRows]:
     known = {name: i for i, name in enumerate((*classes, OUTSIDE))}
-    unknown = sorted(set(rows.labels) - set(known))
+    unknown = [name for i, name in enumerate(rows.names) if name not in known and np.any(rows.codes == i)]
     if unknown:
         raise InvalidLabels(f"expected entity rows of the classes {classes} or 'O', got {unknown[0]!r}")
-    codes = np.array([known[label] for label in rows.labels], dtype=np.int64)
+    codes = np.array([known.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
     scores = checked_scores(rows.scored.scores(method.name))
     if method.name != "nc1" and np.any(np.isinf(scores) & (rows.scored.probability > 0)):
         raise InvalidScores(f"expected cumulative and place with every entity row for {method.name}, got none")

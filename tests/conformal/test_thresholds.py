@@ -183,6 +183,9 @@ def test_labels_out_of_reach_are_counted() -> None:
     made = calibrate(rows, classes=space.classes, n_min=2)
     assert made.threshold("en/1-10", "0.4") == np.inf
     assert made.pool("en/1-10").unreachable == 1.0
+    unknown_class = score_task(potentials, space, spans=[Span(0, 1, "PER")], inexpressible=True)
+    assert not unknown_class.expressible
+    assert np.isfinite(unknown_class.entities.scored.scores("nc1")[0])
     top = score_task(potentials, space, spans=[Span(0, 1, "PER")], top_k=5)
     assert 0 < top.mass < 1
     nothing = score_task(space_and_chain(0)[1], space, spans=[])
@@ -221,6 +224,21 @@ def test_every_level_is_answered_exactly() -> None:
     assert made.n == 149
 
 
+def test_rows_are_taken_joined_and_relabelled() -> None:
+    rows = rows_of([("en/1-10", 1.0), ("de/1-10", 2.0), ("en/1-10", 3.0)])
+    assert rows.cells == ("en/1-10", "de/1-10", "en/1-10")
+    assert rows.take([2, 1]).cells == ("en/1-10", "de/1-10")
+    assert rows.take(np.array([True, False, False])).ranks.log_probability.tolist() == [-1.0]
+    assert rows.with_cells(["seen", "empty", "seen"]).cells == ("seen", "empty", "seen")
+    first, second = entities_of([(0, "PER", 0.5), (0, "O", 0.9)]), entities_of([(1, "EVT", 0.25)])
+    joined = EntityRows.join([first, second])
+    assert joined.labels == ("PER", "O", "EVT")
+    assert joined.task.tolist() == [0, 0, 1]
+    assert joined.take([2]).labels == ("EVT",)
+    assert joined.with_tasks([5, 6, 7]).task.tolist() == [5, 6, 7]
+    assert len(EntityRows.join([])) == 0
+
+
 def test_bad_input_is_refused() -> None:
     good = rows_of([("en/1-10", 1.0)])
     with pytest.raises(EmptyCalibration, match="at least one calibration row"):
@@ -254,6 +272,10 @@ def test_bad_input_is_refused() -> None:
         entities_of([(0, "PER", 1.5)])
     with pytest.raises(InvalidScores, match="task numbers"):
         EntityRows.of([0, 1], ["PER"], probability=[0.5])
+    with pytest.raises(InvalidScores, match="1 task numbers"):
+        entities_of([(0, "PER", 0.5)]).with_tasks([1, 2])
+    with pytest.raises(InvalidArgument, match="one cell per task"):
+        good.with_cells([])
     with pytest.raises(InvalidScores, match="places"):
         EntityRows.of([0], ["PER"], probability=[0.5], place=[1, 2])
     with pytest.raises(InvalidArgument, match="one cell per task"):

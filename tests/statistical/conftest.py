@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,10 @@ def _p_value(covered: np.ndarray, expected: float | np.ndarray) -> float:
 @pytest.fixture(scope="session")
 def obeys() -> Judge:
     def judge(covered: np.ndarray, expected: float | np.ndarray) -> bool:
-        return _p_value(covered, expected) > LEVEL
+        p = _p_value(covered, expected)
+        test = os.environ["PYTEST_CURRENT_TEST"].split("::")[-1].split(" ")[0]
+        figures = f"covered {np.mean(covered):.4f}, law {np.mean(expected):.4f}, p = {p:.2g}"
+        print(f"{'obeys  ' if p > LEVEL else 'REFUSED'} {figures}  {test}")  # noqa: T201 - shown with -s
+        return p > LEVEL
 
     return judge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 from conformal.quantile import StackedTable, hierarchical_threshold, threshold
-from conformal.subsequence import score_spans
+from conformal.subsequence import label_group, score_spans
 
 TRIALS = 200_000
 CHUNK = 20_000
@@ -107,6 +108,44 @@ def test_uneven_tasks_stay_between_target_and_one_rank_more() -> None:
     covered = trials(run, 5)
     error = 4.5 * np.sqrt(0.09 / TRIALS)
     assert 0.9 - error <= covered.mean() <= 0.9 + 2 / 20 + error
+
+
+# Rare classes: each task has one entity of one of four classes, the rare ones differ in difficulty.
+
+NAMES = ("PER", "LOC", "EVT", "LAW")
+CLASS_SHARES = np.array([0.55, 0.20, 0.15, 0.10])
+CLASS_DIFFICULTY = np.array([1.0, 2.0, 4.0, 9.0])
+N_MIN = 8
+
+
+@cache
+def group_of(label: int, counts: tuple[int, ...]) -> tuple[bool, ...]:
+    found = label_group(NAMES[label], dict(zip(NAMES, counts, strict=True)), n_min=N_MIN)
+    return tuple(name in found for name in NAMES)
+
+
+def test_merged_classes_cover_as_their_law_says(obeys: Callable[..., bool]) -> None:
+    rng = np.random.default_rng(21)
+    runs, n = 270_000, 24
+    label = rng.choice(4, size=(runs, n + 1), p=CLASS_SHARES)
+    scores = rng.exponential(size=(runs, n + 1)) * CLASS_DIFFICULTY[label]
+    counts = np.stack([(label[:, :-1] == w).sum(axis=1) for w in range(4)], axis=1)
+    members = np.array([group_of(w, tuple(row)) for w, row in zip(label[:, -1].tolist(), counts.tolist(), strict=True)])
+    inside = np.take_along_axis(members, label[:, :-1], axis=1)  # (R, n)
+    sizes = inside.sum(axis=1)
+    enough = sizes + 1 >= N_MIN
+    expected = np.array([ceil(Fraction("0.9") * (m + 1)) / (m + 1) for m in range(n + 1)])[sizes]
+    covered = scores[:, -1] <= threshold(scores[:, :-1], "0.1", where=inside)
+    assert obeys(covered[enough], expected[enough])
+    for merged in (False, True):
+        here = enough & ((members.sum(axis=1) > 1) == merged)
+        z = (covered[here].sum() - expected[here].sum()) / np.sqrt((expected[here] * (1 - expected[here])).sum())
+        assert here.sum() > 20_000
+        assert abs(z) < 4.5, merged
+    # A rare class that borrows from all classes, common ones included, is refused.
+    rare = enough & (members.sum(axis=1) > 1) & (label[:, -1] == 3)
+    borrowed = scores[:, -1] <= threshold(scores[:, :-1], "0.1")
+    assert borrowed[rare].mean() < 0.75
 
 
 # Scores over W and O. A span has three classes and O; the true label's place among the four is random.
