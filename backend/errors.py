@@ -12,6 +12,14 @@ class InvalidSetting(BackendError):
     """A setting whose value cannot be used; the message names it, what was expected and what was got."""
 
 
+class InvalidStarter(BackendError):
+    """A starter calibration that cannot be read, or that was written by another release."""
+
+
+class InvalidInput(BackendError):
+    """A file or line given on the command line that does not hold what the command reads."""
+
+
 class InvalidEvent(BackendError):
     """An event that cannot be stored because it is not a JSON object of bearable depth."""
 

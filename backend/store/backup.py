@@ -63,8 +63,9 @@ def _copy_sqlite(source: Path, partial: Path) -> None:
 
 def _dump_postgresql(store: Store, partial: Path, pg_dump: str | None) -> None:
     url = store.url.set(drivername="postgresql")
+    # `URL.set` takes None for "leave as it is", so the password is dropped from the tuple itself.
+    shown = url._replace(password=None).render_as_string(hide_password=False)
     if pg_dump is None:
-        shown = url.set(password=None).render_as_string()
         raise BackupFailed(
             "expected the program pg_dump on the PATH, got none: install PostgreSQL's client programs, or run on a "
             f"machine that has them: pg_dump --format=custom --file={partial.name[1:].rsplit('.', 2)[0]} '{shown}'"
@@ -74,7 +75,7 @@ def _dump_postgresql(store: Store, partial: Path, pg_dump: str | None) -> None:
     if url.password is not None:
         environment["PGPASSWORD"] = str(url.password)
     command = [pg_dump, "--format=custom", "--no-owner", f"--file={partial}"]
-    command.append(f"--dbname={url.set(password=None).render_as_string()}")
+    command.append(f"--dbname={shown}")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()

@@ -97,7 +97,8 @@ def load_entities(session: Session, cells: Sequence[Cell], *, at_revision: int |
     wanted = f"FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id WHERE s.cell_id IN ({_integers([cell.id for cell in cells])}) AND {counted}"  # noqa: E501
     names = [str(row[0]) for row in session.execute(sa.text(f"SELECT DISTINCT e.label {wanted} ORDER BY 1"))]
     names.sort()  # the database's collation is not Python's
-    code = "CASE e.label " + " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names)) + " ELSE -1 END"
+    cases = " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names))
+    code = f"CASE e.label {cases} END" if names else "0"
     columns = {
         "task_id": "i8",
         "code": "i8",

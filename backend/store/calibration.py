@@ -19,7 +19,7 @@ from backend.store.engine import database_now
 from backend.store.policy import MAJORITY
 from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore, Label, Task
 from backend.store.types import Cell, EntityRow, SequenceScores
-from backend.store.upsert import insert
+from backend.store.upsert import get_or_create, insert
 
 CALIBRATION = "calibration"
 TUNING = "tuning"
@@ -87,10 +87,10 @@ def record_scores(
         model_id=model_id,
         cell_id=cell_id,
         label_revision=label_revision,
-        nll=scores.nll,
-        rank=scores.rank,
-        cumulative=scores.cumulative,
-        weight=weight,
+        nll=scores.nll + 0.0,  # -0.0 becomes 0.0: SQLite does not keep the sign, and equal scores must look equal
+        rank=scores.rank + 0.0,
+        cumulative=scores.cumulative + 0.0,
+        weight=weight + 0.0,
         entities=scores.entities,
         predicted_entities=scores.predicted_entities,
         added_at_revision=revision + 1,
@@ -219,13 +219,8 @@ def order_statistic(session: Session, cells: Sequence[Cell], *, k: int, score: s
 
 def _lock_head(session: Session, project_id: int, model_id: int) -> int:
     key = {"project_id": project_id, "model_id": model_id}
-    find = sa.select(CalibrationHead.revision).filter_by(**key).with_for_update()
-    found = session.execute(find).scalar_one_or_none()
-    if found is None:
-        fresh = key | {"revision": 0, "changed_at": database_now(session)}
-        session.execute(insert(session, CalibrationHead).values(fresh).on_conflict_do_nothing(index_elements=list(key)))
-        found = session.execute(find).scalar_one()
-    return found
+    fresh = {"revision": 0, "changed_at": database_now(session)}
+    return get_or_create(session, CalibrationHead, key, fresh, lock=True).revision
 
 
 def _advance_head(session: Session, project_id: int, model_id: int, revision: int) -> None:
@@ -260,10 +255,10 @@ def _entity_row(score_id: int, entity: EntityRow) -> dict[str, object]:
         "start": entity.start,
         "end": entity.end,
         "label": entity.label,
-        "probability": entity.probability,
-        "cumulative": entity.cumulative,
-        "place": entity.place,
-        "rank": entity.rank,
+        "probability": entity.probability + 0.0,
+        "cumulative": entity.cumulative + 0.0,
+        "place": entity.place + 0.0,
+        "rank": entity.rank + 0.0,
     }
 
 

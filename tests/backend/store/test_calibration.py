@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from backend.errors import NotFound, StoreConflict
+from backend.store import Store
+from backend.store.bulk import load_entities, load_scores
+from backend.store.calibration import (
+    head_revision,
+    load_cells,
+    order_statistic,
+    record_scores,
+    recount_cells,
+    withdraw_scores,
+)
+from backend.store.labels import delete_annotation, record_annotation, unscored_labels
+from backend.store.projects import ensure_model, ensure_project, ensure_task
+from backend.store.tables import CalibrationScore
+from backend.store.thresholds import (
+    activate_version,
+    active_version,
+    active_version_ids,
+    list_activations,
+    list_versions,
+    load_thresholds,
+    load_version,
+    write_version,
+)
+from backend.store.types import AnnotationRecord, EntityRow, SequenceScores, TextSpan, ThresholdRow, VersionRecord
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def prepare(store: Store, tasks: int) -> tuple[int, int, list[int]]:
+    """A project, a model and labelled tasks, whose labels are at revision 1."""
+    with store.write() as session:
+        project = ensure_project(session, "1.17").id
+        model = ensure_model(session, "m", "ab" * 32, classes=["PER", "LOC"]).id
+        ids = []
+        for number in range(tasks):
+            task = ensure_task(session, project, external_id=str(number), text=f"text {number}").id
+            record_annotation(session, task, AnnotationRecord(number, WHEN, (TextSpan(0, 4, "PER"),)))
+            ids.append(task)
+    return project, model, ids
+
+
+def put(store: Store, project: int, model: int, task: int, nll: float, **more: object) -> bool:
+    options: dict[str, object] = {
+        "stratum": "en",
+        "evidence": "blind",
+        "label_revision": 1,
+        "rank": 1.0,
+        "cumulative": 0.5,
+    }
+    options |= more
+    scores = SequenceScores(nll, float(options.pop("rank")), float(options.pop("cumulative")))  # type: ignore[arg-type]
+    with store.write() as session:
+        return record_scores(session, project, model_id=model, task_id=task, scores=scores, **options)  # type: ignore[arg-type]
+
+
+def check_counters(store: Store, project: int, model: int) -> None:
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model, part=None)
+        cells += load_cells(session, project, model_id=model, part=None, excluded=True)
+        assert {cell.id: (cell.n, cell.n_infinite) for cell in cells} == recount_cells(session, project, model_id=model)
+
+
+ODD_NUMBERS = [0.0, math.inf, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, math.pi, 2.0**-1074 * 3, 1 / 3]
+
+
+def test_doubles_come_back_bit_for_bit(store: Store) -> None:
+    project, model, tasks = prepare(store, len(ODD_NUMBERS))
+    for task, number in zip(tasks, ODD_NUMBERS, strict=True):
+        entity = EntityRow(0, 1, "PER", number, number, number, number)
+        put(store, project, model, task, number, rank=number, cumulative=number, weight=number, entities=[entity])
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        scores = load_scores(session, cells)
+        entities = load_entities(session, cells)
+        by_row = {row.task_id: row.nll for row in session.execute(sa.select(CalibrationScore)).scalars()}
+    expected = np.array(ODD_NUMBERS).view(np.uint64)
+    place = np.argsort(scores.task_ids)
+    for column in (scores.nll, scores.rank, scores.cumulative, scores.weight):
+        assert np.array_equal(column[place].view(np.uint64), expected)
+    for column in (entities.probability, entities.cumulative, entities.place, entities.rank):
+        assert np.array_equal(column.view(np.uint64), expected)
+    assert np.array_equal(np.array([by_row[task] for task in tasks]).view(np.uint64), expected)
+    assert np.all(np.diff(scores.nll[:-1]) >= 0)
+    assert cells[0].n_infinite == 1
+
+
+def test_minus_zero_is_zero(store: Store) -> None:
+    project, model, (task,) = prepare(store, 1)
+    put(store, project, model, task, -0.0, rank=-0.0, cumulative=-0.0)
+    with store.read() as session:
+        scores = load_scores(session, load_cells(session, project, model_id=model))
+    assert [math.copysign(1, column[0]) for column in (scores.nll, scores.rank, scores.cumulative)] == [1, 1, 1]
+
+
+def test_nan_is_refused(store: Store) -> None:
+    project, model, tasks = prepare(store, 1)
+    with pytest.raises(StoreConflict, match="got NaN"):
+        put(store, project, model, tasks[0], math.nan)
+
+
+def test_one_live_row_per_task_and_model_and_the_rest_is_kept(store: Store) -> None:
+    project, model, (task,) = prepare(store, 1)
+    assert put(store, project, model, task, 1.0)
+    assert not put(store, project, model, task, 1.0), "the same again changes nothing"
+    assert put(store, project, model, task, 2.0)
+    assert put(store, project, model, task, 2.0, entities=[EntityRow(0, 1, "PER", 0.5, 0.5, 1, 1)])
+    assert put(store, project, model, task, 2.0, stratum="de")
+    assert put(store, project, model, task, 2.0, stratum="de", exclusion="training")
+    check_counters(store, project, model)
+    with store.read() as session:
+        rows = session.execute(sa.select(CalibrationScore).order_by(CalibrationScore.id)).scalars().all()
+        assert [(row.added_at_revision, row.removed_at_revision) for row in rows] == [
+            (1, 2),
+            (2, 3),
+            (3, 4),
+            (4, 5),
+            (5, None),
+        ]
+        assert [cell.n for cell in load_cells(session, project, model_id=model)] == [0, 0]
+        (training,) = load_cells(session, project, model_id=model, excluded=True)
+        assert (training.exclusion, training.n) == ("training", 1)
+        assert head_revision(session, project, model_id=model) == 5
+    with pytest.raises(StoreConflict, match=r"UNIQUE|unique"), store.write() as session:
+        session.execute(sa.update(CalibrationScore).values(removed_at_revision=None))
+
+
+def test_a_changed_label_withdraws_its_rows_at_once(store: Store) -> None:
+    project, model, tasks = prepare(store, 2)
+    with store.write() as session:
+        other = ensure_model(session, "other", "cd" * 32, classes=["PER"]).id
+    for each in (model, other):
+        for task in tasks:
+            put(store, project, each, task, 1.0)
+    with store.write() as session:
+        delete_annotation(session, project, annotation_id=0, at=datetime(2027, 1, 1, tzinfo=UTC))
+    for each in (model, other):
+        check_counters(store, project, each)
+        with store.read() as session:
+            assert [cell.n for cell in load_cells(session, project, model_id=each)] == [1]
+    with pytest.raises(StoreConflict, match="expected the label to be at revision 1 still, got 2"):
+        put(store, project, model, tasks[0], 3.0)
+    with store.write() as session:
+        assert withdraw_scores(session, project, task_id=tasks[1], model_id=other) == 1
+        assert withdraw_scores(session, project, task_id=tasks[1], model_id=other) == 0
+        assert [each.task_id for each in unscored_labels(session, project, model_id=other)] == [tasks[1]]
+        assert unscored_labels(session, project, model_id=model) == []
+
+
+def test_counters_and_every_order_statistic_agree_with_a_recount(store: Store) -> None:
+    draw = random.Random(5)
+    project, model, tasks = prepare(store, 40)
+    truth: dict[int, tuple[str, float]] = {}
+    for _ in range(90):
+        task = draw.choice(tasks)
+        stratum = draw.choice(["en", "de", "ru"])
+        nll = draw.choice([math.inf, 1.0, 2.0, draw.random(), draw.random()])
+        put(store, project, model, task, nll, stratum=stratum, rank=float(draw.randint(1, 9)), cumulative=draw.random())
+        truth[task] = (stratum, nll)
+        if draw.random() < 0.2:
+            gone = draw.choice(tasks)
+            with store.write() as session:
+                withdraw_scores(session, project, task_id=gone)
+            truth.pop(gone, None)
+    check_counters(store, project, model)
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        table = load_scores(session, cells)
+        for pool in ([cells[0]], cells[:2], cells):
+            names = {cell.stratum for cell in pool}
+            for name in ("nll", "rank", "cumulative"):
+                column = getattr(table, name)
+                values = np.sort(
+                    np.concatenate([column[table.rows(i)] for i, cell in enumerate(cells) if cell.stratum in names])
+                )
+                for k in range(1, len(values) + 1):
+                    assert order_statistic(session, pool, k=k, score=name) == values[k - 1]
+                assert order_statistic(session, pool, k=len(values) + 1, score=name) == math.inf
+        expected = sorted(nll for stratum, nll in truth.values() if stratum == "de")
+        assert table.nll[table.rows(0)].tolist() == expected
+        with pytest.raises(ValueError, match="at least 1"):
+            order_statistic(session, cells, k=0)
+
+
+def test_order_statistics_walk_an_index(store: Store) -> None:
+    project, model, tasks = prepare(store, 3)
+    for task in tasks:
+        put(store, project, model, task, 1.0)
+    statements: list[tuple[str, object]] = []
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append((call[2], call[3])))
+    with store.read() as session:
+        (cell,) = load_cells(session, project, model_id=model)
+        if not store.is_sqlite:
+            session.execute(sa.text("SET LOCAL enable_seqscan = off"))
+            session.execute(sa.text("SET LOCAL enable_sort = off"))
+        for name in ("nll", "rank", "cumulative"):
+            order_statistic(session, [cell], k=1, score=name)
+            query, values = statements[-1]
+            prefix = "EXPLAIN QUERY PLAN " if store.is_sqlite else "EXPLAIN "
+            plan = " ".join(str(row) for row in session.connection().exec_driver_sql(prefix + query, values))  # type: ignore[arg-type]
+            assert f"ix_calibration_scores_{name}" in plan
+            assert "TEMP B-TREE" not in plan
+            assert "Sort" not in plan
+
+
+def test_rows_of_a_revision_are_the_same_for_ever(store: Store) -> None:
+    draw = random.Random(6)
+    project, model, tasks = prepare(store, 10)
+    remembered: dict[int, list[float]] = {}
+    for step in range(40):
+        put(store, project, model, draw.choice(tasks), float(step), stratum=draw.choice(["en", "de"]))
+        with store.read() as session:
+            revision = head_revision(session, project, model_id=model)
+            remembered[revision] = sorted(load_scores(session, load_cells(session, project, model_id=model)).nll)
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        for revision, expected in remembered.items():
+            assert sorted(load_scores(session, cells, at_revision=revision).nll) == expected
+
+
+def test_bulk_reads_follow_the_callers_cells(store: Store) -> None:
+    project, model, tasks = prepare(store, 6)
+    strata = ["ru", "en", "de", "en", "ru", "ru"]
+    for number, (task, stratum) in enumerate(zip(tasks, strata, strict=True)):
+        entities = [EntityRow(0, 1, "PER", 0.5, 0.5, 1, 1), EntityRow(2, 3, "it's", 0.25, 0.5, 2, math.inf)][
+            : 1 + number % 2
+        ]
+        put(store, project, model, task, float(-number), stratum=stratum, entities=entities)
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        assert [cell.stratum for cell in cells] == ["de", "en", "ru"]
+        for chosen in (cells, cells[::-1], cells[1:], cells[:1]):
+            table = load_scores(session, chosen)
+            for index, cell in enumerate(chosen):
+                assert table.task_ids[table.rows(index)].tolist() == [
+                    task for task, stratum in reversed(list(zip(tasks, strata, strict=True))) if stratum == cell.stratum
+                ]
+        nothing = load_scores(session, [])
+        assert (len(nothing.nll), nothing.offsets.tolist()) == (0, [0])
+        entities_found = load_entities(session, cells)
+        assert entities_found.labels == ("PER", "it's")
+        assert entities_found.task_ids.tolist() == [
+            task for number, task in enumerate(tasks) for _ in range(1 + number % 2)
+        ]
+        assert entities_found.codes.tolist() == [0, 0, 1] * 3
+        assert entities_found.ends[:3].tolist() == [1, 1, 3]
+        assert len(load_entities(session, []).codes) == 0
+
+
+class TestVersions:
+    def write(
+        self, store: Store, project: int, model: int, *, content: bytes = b"x", activate: bool = True
+    ) -> VersionRecord:
+        with store.write() as session:
+            return write_version(
+                session,
+                project,
+                model_id=model,
+                alpha="0.05",
+                method="nc1",
+                evidence="blind",
+                guarantee="own",
+                input_revision=3,
+                content=content,
+                thresholds=[ThresholdRow("pool", "en", 9, 1, math.inf), ThresholdRow("class", "PER", 7, 0, 0.25)],
+                details={"why": "test"},
+                activate=activate,
+            )
+
+    def test_written_active_and_rolled_back(self, store: Store) -> None:
+        project, model, _ = prepare(store, 1)
+        with store.read() as session:
+            assert active_version(session, project, model_id=model) is None
+        first, second = self.write(store, project, model), self.write(store, project, model, content=b"\x00\xff" * 1000)
+        with store.read() as session:
+            assert active_version(session, project, model_id=model) == second
+            assert active_version_ids(session) == {(project, model): second.id}
+            assert load_version(session, first.id) == first
+            assert load_version(session, 10**6) is None
+            assert [row.tau for row in load_thresholds(session, first.id)] == [0.25, math.inf]
+            assert (second.n, second.content, second.details) == (9, b"\x00\xff" * 1000, {"why": "test"})
+        with store.write() as session:
+            back = activate_version(session, first.id, reason="roll back")
+            assert (back.version_id, back.previous_id) == (first.id, second.id)
+            with pytest.raises(NotFound):
+                activate_version(session, 10**6, reason="no")
+        third = self.write(store, project, model, activate=False)
+        with store.read() as session:
+            assert active_version(session, project, model_id=model) == first
+            assert [each.id for each in list_versions(session, project, model_id=model)] == [
+                third.id,
+                second.id,
+                first.id,
+            ]
+            history = list_activations(session, project, model_id=model)
+        assert [(each.version_id, each.reason) for each in history] == [
+            (first.id, "roll back"),
+            (second.id, "refit"),
+            (first.id, "refit"),
+        ]
+
+    def test_ids_are_global_and_never_reused(self, store: Store) -> None:
+        project, model, _ = prepare(store, 1)
+        with store.write() as session:
+            elsewhere = ensure_project(session, "2.17").id
+        first, second = self.write(store, project, model).id, self.write(store, elsewhere, model).id
+        assert second > first
+        with store.write() as session:
+            session.execute(sa.text(f"DELETE FROM projects WHERE id = {elsewhere}"))
+            assert load_version(session, second) is None
+        assert self.write(store, project, model).id > second
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE threshold_versions SET alpha = '0.5'",
+            "UPDATE thresholds SET tau = 0",
+            "UPDATE activations SET reason = 'x'",
+        ],
+    )
+    def test_nothing_about_a_version_can_change(self, store: Store, statement: str) -> None:
+        project, model, _ = prepare(store, 1)
+        self.write(store, project, model)
+        with pytest.raises(StoreConflict, match="never changed"), store.write() as session:
+            session.execute(sa.text(statement))
+
+    def test_the_database_refuses_a_second_active_version_and_a_foreign_one(self, store: Store) -> None:
+        project, model, _ = prepare(store, 1)
+        first = self.write(store, project, model)
+        self.write(store, project, model)
+        copy = "INSERT INTO active_versions SELECT project_id, model_id, {0}, activated_at FROM active_versions"
+        with pytest.raises(StoreConflict), store.write() as session:
+            session.execute(sa.text(copy.format(first.id)))
+        with store.write() as session:
+            other = ensure_project(session, "2.17").id
+        with pytest.raises(StoreConflict), store.write() as session:
+            session.execute(sa.text("UPDATE active_versions SET project_id = :other"), {"other": other})
+
+    def test_a_failed_refit_leaves_nothing(self, store: Store) -> None:
+        project, model, _ = prepare(store, 1)
+        kept = self.write(store, project, model)
+        twice = [ThresholdRow("pool", "en", 1, 0, 1.0)] * 2
+        with pytest.raises(StoreConflict), store.write() as session:
+            write_version(
+                session,
+                project,
+                model_id=model,
+                alpha="0.05",
+                method="nc1",
+                evidence="blind",
+                guarantee="own",
+                input_revision=3,
+                content=b"y",
+                thresholds=twice,
+            )
+        with store.read() as session:
+            assert active_version(session, project, model_id=model) == kept
+            assert list_versions(session, project, model_id=model) == [kept]
+
+    def test_damaged_content_is_refused(self, store: Store) -> None:
+        project, model, _ = prepare(store, 1)
+        self.write(store, project, model)
+        drop = "DROP TRIGGER threshold_versions_immutable" + ("" if store.is_sqlite else " ON threshold_versions")
+        with store.write() as session:
+            session.execute(sa.text(drop))
+            session.execute(sa.text("UPDATE threshold_versions SET content = :bytes"), {"bytes": b"other"})
+        with pytest.raises(StoreConflict, match="the database is damaged"), store.read() as session:
+            active_version(session, project, model_id=model)

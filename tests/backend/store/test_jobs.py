@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from backend.errors import LeaseLost, NotFound, StoreConflict
+from backend.store import Store
+from backend.store.jobs import acquire_job, enqueue_job, fail_job, finish_job, heartbeat, list_jobs, load_job
+from backend.store.monitor import acknowledge_alarm, list_alarms, load_monitor, raise_alarm, save_monitor
+from backend.store.projects import ensure_model, ensure_project, find_project
+from backend.store.types import JobRecord, MonitorRecord
+
+NOW = timedelta(0)
+
+
+def ask(store: Store, key: str = "refit:1", **more: Any) -> int:
+    with store.write() as session:
+        return enqueue_job(session, "refit", key=key, **more)
+
+
+def take(store: Store, holder: str, **more: Any) -> JobRecord | None:
+    with store.write() as session:
+        return acquire_job(session, holder=holder, **more)
+
+
+def test_one_holder_and_one_more_run_for_requests_meanwhile(store: Store) -> None:
+    first = ask(store)
+    assert ask(store) == first, "one waiting run is enough"
+    held = take(store, "a")
+    assert held is not None
+    assert (held.id, held.state, held.fence, held.attempts) == (first, "running", 1, 1)
+    again = ask(store)
+    assert again != first, "the run may have read its inputs already"
+    assert take(store, "b") is None, "of many processes one refits"
+    with store.write() as session:
+        finish_job(session, held, result={"version": 3})
+    second = take(store, "b")
+    assert second is not None
+    assert second.id == again
+    with store.read() as session:
+        finished = load_job(session, first)
+        assert finished is not None
+        assert (finished.state, finished.result) == ("done", {"version": 3})
+        assert [job.id for job in list_jobs(session)] == [again, first]
+        assert list_jobs(session, project_id=1) == []
+
+
+def test_other_keys_and_kinds_run_beside(store: Store) -> None:
+    ask(store, "refit:1")
+    ask(store, "refit:2")
+    with store.write() as session:
+        enqueue_job(session, "sync", key="sync:1")
+    keys = {job.key for job in (take(store, "a", kinds=["refit"]), take(store, "b", kinds=["refit"])) if job}
+    assert keys == {"refit:1", "refit:2"}
+    assert take(store, "c", kinds=["refit"]) is None
+    other = take(store, "c")
+    assert other is not None
+    assert other.key == "sync:1"
+
+
+def test_a_job_may_wait_for_its_time(store: Store) -> None:
+    ask(store, delay=timedelta(hours=1))
+    assert take(store, "a") is None
+
+
+def test_the_lease_of_a_dead_holder_ends_and_its_ghost_cannot_commit(store: Store) -> None:
+    ask(store)
+    ghost = take(store, "ghost", lease=NOW)
+    assert ghost is not None
+    heir = take(store, "heir")
+    assert heir is not None
+    assert (heir.id, heir.fence, heir.holder) == (ghost.id, 2, "heir")
+    assert take(store, "third") is None
+    for act in (
+        lambda session: heartbeat(session, ghost),
+        lambda session: finish_job(session, ghost),
+        lambda session: fail_job(session, ghost, ValueError("x")),
+    ):
+        with pytest.raises(LeaseLost, match="another process took it over"):
+            store.run(lambda session, act=act: (ensure_project(session, "9.9"), act(session)))
+    with store.write() as session:
+        assert find_project(session, "9") is None, "what the ghost wrote was rolled back"
+        finish_job(session, heir)
+    with pytest.raises(LeaseLost), store.write() as session:
+        finish_job(session, heir)
+
+
+def test_a_heartbeat_keeps_the_lease_and_shows_progress(store: Store) -> None:
+    ask(store)
+    held = take(store, "a", lease=NOW)
+    assert held is not None
+    with store.write() as session:
+        heartbeat(session, held, done=3, total=10, note="scoring")
+        heartbeat(session, held, done=4)
+    assert take(store, "b") is None
+    with store.read() as session:
+        shown = load_job(session, held.id)
+    assert shown is not None
+    assert (shown.progress_done, shown.progress_total, shown.progress_note) == (4, 10, "scoring")
+    assert shown.heartbeat_at is not None
+    assert held.heartbeat_at is not None
+    assert shown.heartbeat_at >= held.heartbeat_at
+
+
+def test_failures_wait_or_end(store: Store) -> None:
+    ask(store)
+    held = take(store, "a")
+    assert held is not None
+    with store.write() as session:
+        fail_job(session, held, ValueError("no model"), retry_after=NOW)
+    again = take(store, "a")
+    assert again is not None
+    assert (again.id, again.attempts, again.error) == (held.id, 2, "ValueError: no model")
+    ask(store)
+    with store.write() as session:
+        fail_job(session, again, ValueError("still none"), retry_after=NOW)
+    with store.read() as session:
+        failed = load_job(session, again.id)
+    assert failed is not None
+    assert failed.state == "failed", "a newer request waits already"
+
+
+def test_monitors_take_each_step_once(store: Store) -> None:
+    with store.write() as session:
+        project = ensure_project(session, "1.1").id
+        model = ensure_model(session, "m", "0" * 64, classes=["PER"]).id
+        assert load_monitor(session, project, model_id=model, kind="martingale") is None
+        first = MonitorRecord("martingale", "", 0, 1, 1.5, b"\x00s")
+        saved = save_monitor(session, project, model_id=model, monitor=first)
+    assert saved.revision == 1
+    with store.write() as session:
+        assert load_monitor(session, project, model_id=model, kind="martingale") == saved
+        second = save_monitor(session, project, model_id=model, monitor=saved)
+        assert second.revision == 2
+    for stale in (first, saved):
+        with pytest.raises(StoreConflict, match="got a newer one"), store.write() as session:
+            save_monitor(session, project, model_id=model, monitor=stale)
+
+
+def test_alarms_are_raised_once_and_kept(store: Store) -> None:
+    with store.write() as session:
+        project = ensure_project(session, "1.1").id
+        model = ensure_model(session, "m", "0" * 64, classes=["PER"]).id
+        options: dict[str, Any] = {"model_id": model, "kind": "martingale", "stratum": "en"}
+        alarm = raise_alarm(session, project, **options, value=21.0, message="look at new texts")
+        assert raise_alarm(session, project, **options, value=30.0, message="again") == alarm
+        acknowledge_alarm(session, alarm)
+        assert raise_alarm(session, project, **options, value=40.0, message="new") != alarm
+        with pytest.raises(NotFound):
+            acknowledge_alarm(session, 99)
+    with store.read() as session:
+        assert [each.message for each in list_alarms(session, project)] == ["new", "look at new texts"]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.errors import InvalidSetting
+from backend.settings import Settings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in Settings.model_fields:
+        monkeypatch.delenv(f"SURESPAN_{field.upper()}", raising=False)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = load_settings()
+    assert settings.database_url == "sqlite:///.surespan/surespan.db"
+    assert (settings.alpha, settings.method, settings.n_min) == ("0.05", "nc1", 100)
+    assert (settings.max_shown, settings.max_sequences, settings.text_retention) == (5, 10_000, None)
+
+
+def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SURESPAN_ALPHA", "0.10")
+    monkeypatch.setenv("SURESPAN_TEXT_RETENTION", "30")
+    monkeypatch.setenv("SURESPAN_SERVED_RETENTION", "")
+    settings = load_settings()
+    assert (settings.alpha, settings.text_retention, settings.served_retention) == ("0.10", 30, None)
+    assert load_settings(alpha="0.2").alpha == "0.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("ALPHA", "1", "SURESPAN_ALPHA: expected a decimal number between 0 and 1, both excluded, .*, got '1'"),
+        ("ALPHA", "5%", "SURESPAN_ALPHA: expected a decimal number .*, got '5%'"),
+        ("ALPHA", "nan", "SURESPAN_ALPHA: expected a decimal number .*, got 'nan'"),
+        ("ALPHA", "", "SURESPAN_ALPHA: expected a decimal number .*, got ''"),
+        ("MAX_SHOWN", "0", "SURESPAN_MAX_SHOWN: expected a whole number of at least 1, got '0'"),
+        ("MAX_SHOWN", "many", "SURESPAN_MAX_SHOWN: expected a whole number, got 'many'"),
+        ("N_MIN", "1.5", "SURESPAN_N_MIN: expected a whole number, got '1.5'"),
+        ("TEXT_RETENTION", "0", "SURESPAN_TEXT_RETENTION: expected a whole number of at least 1, got '0'"),
+        ("TEXT_RETENTION", "99999", "SURESPAN_TEXT_RETENTION: expected at most 36500, got '99999'"),
+        ("METHOD", "no such!", "SURESPAN_METHOD: expected .*, got 'no such!'"),
+        ("DATABASE_URL", "mysql://h/d", "SURESPAN_DATABASE_URL: expected sqlite:///.* or postgresql://"),
+        ("DATABASE_URL", "sqlite://", "SURESPAN_DATABASE_URL: expected the path of a file"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str) -> None:
+    monkeypatch.setenv(f"SURESPAN_{name}", value)
+    with pytest.raises(InvalidSetting, match=f"^{expected}"):
+        load_settings()
+
+
+def test_passwords_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", "oracle://ann:hunter2@h/d")
+    with pytest.raises(InvalidSetting) as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_reading_settings_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_settings()
+    assert list(tmp_path.iterdir()) == []
