@@ -12,6 +12,7 @@ from backend import __version__
 # stands here because asking the module for it would import it.
 _COMMANDS = {
     "db": ("db", "Upgrade, check or copy the database."),
+    "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "train": ("train", "Train a tagger on labelled files."),
 }
 

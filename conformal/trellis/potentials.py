@@ -44,6 +44,7 @@ class Chain:
     transitions: Floats  # (L, L)
     start: Floats  # (L,)
     end: Floats  # (L,)
+    _folded: dict[tuple[tuple[int, ...], ...], Chain] = field(repr=False, default_factory=dict)
 
     def __init__(self, *, transitions: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike) -> None:
         first = _checked(start, (None,), "start")
@@ -53,6 +54,21 @@ class Chain:
         object.__setattr__(self, "start", first)
         object.__setattr__(self, "transitions", _checked(transitions, (L, L), "transitions"))
         object.__setattr__(self, "end", _checked(end, (L,), "end"))
+        object.__setattr__(self, "_folded", {})
+
+    def fold(self, groups: Sequence[Sequence[int]]) -> Chain:
+        """Return the chain over merged labels, made once for all texts; see `Potentials.fold`."""
+        key = tuple(tuple(group) for group in groups)
+        if key not in self._folded:
+            L = self.start.shape[0]
+            for group in key:
+                if not group or not all(0 <= i < L for i in group):
+                    raise InvalidArgument(f"expected groups of label ids in 0..{L - 1}, got {list(group)}")
+            first = np.array([group[0] for group in key], dtype=np.intp)
+            self._folded[key] = Chain(
+                transitions=self.transitions[np.ix_(first, first)], start=self.start[first], end=self.end[first]
+            )
+        return self._folded[key]
 
     def potentials(self, emissions: npt.ArrayLike, *, boundaries: Sequence[int] | None = None) -> Potentials:
         """Join a text's emissions with this chain; cheaper than `Potentials(...)` for every text."""
@@ -198,15 +214,11 @@ class Potentials:
         Moves are those of each group's first label. With `LabelSpace.fold` this sends unwanted classes to O
         *before* decoding, so that ranked labelings stay distinct (METHODS 1).
         """
-        for group in groups:
-            if not group or not all(0 <= i < self.label_count for i in group):
-                raise InvalidArgument(f"expected groups of label ids in 0..{self.label_count - 1}, got {list(group)}")
-        first = np.array([group[0] for group in groups], dtype=np.intp)
+        chain = self.chain.fold(groups)
         emissions = np.empty((self.length, len(groups)))
         for y, group in enumerate(groups):
             columns = self.emissions[:, list(group)]
             emissions[:, y] = columns[:, 0] if len(group) == 1 else np.logaddexp.reduce(columns, axis=1)
-        chain = Chain(transitions=self.transitions[np.ix_(first, first)], start=self.start[first], end=self.end[first])
         return chain.potentials(emissions, boundaries=self.boundaries)
 
     def _check_cell(self, token: int, label: int) -> None:

@@ -173,6 +173,7 @@ def test_folding_adds_probabilities(data: st.DataObject) -> None:
     smaller, groups = space.fold(["B"])
     folded = p.fold(groups)
     assert folded.label_count == len(smaller) == 3
+    assert p.fold(groups).chain is folded.chain  # made once for all texts
     np.testing.assert_allclose(folded.emissions[:, 0], np.log(np.exp(p.emissions[:, :3]).sum(axis=1)), rtol=1e-12)
     np.testing.assert_array_equal(folded.emissions[:, 1:], p.emissions[:, 3:])
     assert len({tuple(y) for y in kbest(folded, 1000).labels.tolist()}) == kbest(folded, 1000).count

@@ -1,0 +1,69 @@
+"""Where confirmed labels stand under a model: the numbers a calibration row is made of (METHODS 3.3, 6.2).
+
+One way for all who need it: the starter calibration, `surespan calibrate`, confirmed tasks, evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backend.tagger.readers.types import LabelledText
+from backend.tagger.spans import Alignment, to_token_spans
+from backend.tagger.tagger import Tagged, Tagger
+from conformal.rows import TaskScores, score_task
+from conformal.strata import Strata
+
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A labelled text under a model: its stratum, its scores, and what of its label could not be expressed."""
+
+    cell: str
+    scores: TaskScores
+    alignment: Alignment
+    language: str
+    length: int
+
+
+def score_labelled(
+    tagger: Tagger,
+    texts: Sequence[LabelledText],
+    *,
+    strata: Strata | None = None,
+    p_min: float = 0.01,
+) -> Iterator[ScoredText]:
+    """Tag labelled texts and score their labels, a chunk at a time; lazily, in order.
+
+    A label that the model cannot express scores `+inf` and is counted, never dropped.
+    """
+    layout = strata or Strata()
+    for first in range(0, len(texts), _CHUNK):
+        part = texts[first : first + _CHUNK]
+        tagged = tagger.potentials([text.text for text in part], languages=[text.language for text in part])
+        for number, (text, made) in enumerate(zip(part, tagged, strict=True), start=first):
+            yield _score(tagger, text, made, task=number, strata=layout, p_min=p_min)
+
+
+def _score(
+    tagger: Tagger, text: LabelledText, tagged: Tagged, *, task: int, strata: Strata, p_min: float
+) -> ScoredText:
+    space = tagger.space
+    alignment = to_token_spans(
+        text.spans, tagged.tokens, text=text.text, boundaries=tagged.boundaries, classes=space.classes
+    )
+    lost = [item.span.label for item in alignment.inexpressible]
+    scores = score_task(
+        tagged.potentials,
+        space,
+        spans=alignment.spans,
+        lost=[label for label in lost if label in space.classes],
+        inexpressible=bool(lost),
+        task=task,
+        p_min=p_min,
+    )
+    length = len(tagged.tokens)
+    cell = strata.cell(length=length, language=tagged.language)
+    return ScoredText(cell, scores, alignment, tagged.language, length)
