@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 # Moves further below the largest one are left to the log domain: exp(-300) times the smallest share the scaled
 # pass trusts (kernels.forward.SMALLEST_SHARE) is still a normal double.
 _SCALED_RANGE = 300.0
+_MOST_LABELS = int(np.iinfo(np.int16).max)  # label ids are kept in 16 bits
 
 
 def _checked(values: npt.ArrayLike, shape: tuple[int | None, ...], name: str) -> Floats:
@@ -51,6 +52,8 @@ class Chain:
         L = first.shape[0]
         if L == 0:
             raise InvalidPotentials("expected at least one label, got start of shape (0,)")
+        if L > _MOST_LABELS:
+            raise InvalidPotentials(f"expected at most {_MOST_LABELS} labels, got {L}")
         object.__setattr__(self, "start", first)
         object.__setattr__(self, "transitions", _checked(transitions, (L, L), "transitions"))
         object.__setattr__(self, "end", _checked(end, (L,), "end"))
