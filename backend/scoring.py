@@ -24,8 +24,27 @@ class ScoredText:
     cell: str
     scores: TaskScores
     alignment: Alignment
-    language: str
-    length: int
+    tagged: Tagged
+
+    @property
+    def language(self) -> str:
+        """The language that was given or identified."""
+        return self.tagged.language
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.tagged.tokens)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Characters of each entity row: of its tokens, or as the person drew it where it fits none."""
+        drawn = iter(item.span for item in self.alignment.inexpressible if item.span.label in self.scores.entities.names)
+        tokens = self.tagged.tokens
+        return [
+            (tokens[place[0]].start, tokens[place[1] - 1].end) if place is not None else next(drawn)[:2]
+            for place in self.scores.places
+        ]
 
 
 def score_labelled(
@@ -64,6 +83,5 @@ def _score(
         task=task,
         p_min=p_min,
     )
-    length = len(tagged.tokens)
-    cell = strata.cell(length=length, language=tagged.language)
-    return ScoredText(cell, scores, alignment, tagged.language, length)
+    cell = strata.cell(length=len(tagged.tokens), language=tagged.language)
+    return ScoredText(cell, scores, alignment, tagged)

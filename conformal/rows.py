@@ -182,7 +182,10 @@ class EntityRows:
 
 @dataclass(frozen=True, eq=False)
 class TaskScores:
-    """Where the truth of one task stands: the numbers a `TaskRows` and an `EntityRows` are made of."""
+    """Where the truth of one task stands: the numbers a `TaskRows` and an `EntityRows` are made of.
+
+    `places` are the token spans of the entity rows, None for those that lie on no token bounds.
+    """
 
     log_probability: float
     rank: int
@@ -190,6 +193,7 @@ class TaskScores:
     previous: float
     mass: float
     entities: EntityRows
+    places: tuple[tuple[int, int] | None, ...] = ()
 
     @property
     def expressible(self) -> bool:
@@ -241,8 +245,8 @@ def score_task(
         top = kbest(potentials, top_k)
         mass = float(cumulate(top.log_probabilities)[-1])
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    entities = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
-    return TaskScores(log_p, rank, cumulative, previous, mass, entities)
+    entities, places = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
+    return TaskScores(log_p, rank, cumulative, previous, mass, entities, places)
 
 
 def _entity_rows(
@@ -253,7 +257,7 @@ def _entity_rows(
     task: int,
     p_min: float,
     ranks: Sequence[int],
-) -> EntityRows:
+) -> tuple[EntityRows, tuple[tuple[int, int] | None, ...]]:
     names = span_labels(space)
     column = {name: i for i, name in enumerate(names)}
     found = candidate_spans(marginals, space, p_min=p_min, extra=spans)
@@ -265,7 +269,7 @@ def _entity_rows(
     rows = np.array([pick[0] for pick in picks], dtype=np.int64)
     columns = np.array([pick[1] for pick in picks], dtype=np.int64)
     gone = len(lost)
-    return EntityRows.of(
+    entities = EntityRows.of(
         np.full(len(picks) + gone, task, dtype=np.int64),
         [*(names[c] for c in columns.tolist()), *lost],
         probability=np.concatenate([scored.probability[rows, columns], np.zeros(gone)]),
@@ -273,6 +277,7 @@ def _entity_rows(
         place=np.concatenate([scored.place[rows, columns], np.zeros(gone, np.int64)]),
         rank=np.concatenate([np.array(ranks, np.int64), np.zeros(len(picks) - len(spans) + gone, np.int64)]),
     )
+    return entities, (*(found.keys[row] for row, _ in picks), *[None] * gone)
 
 
 def task_rows(cells: Sequence[str], scores: Sequence[TaskScores], *, u: npt.ArrayLike | None = None) -> TaskRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ class FoldedTagger:
         kept = [name for name in tagger.space.classes if name in set(classes)]
         self._tagger = tagger
         self._space, self._groups = tagger.space.fold(kept)
+        self._hash = hashlib.sha256("\0".join([tagger.hash, *kept]).encode()).hexdigest()
 
     @property
     def name(self) -> str:
@@ -28,8 +30,8 @@ class FoldedTagger:
 
     @property
     def hash(self) -> str:
-        """Hash of the model."""
-        return self._tagger.hash
+        """Hash of the model and of the classes that are kept: another label space, other potentials."""
+        return self._hash
 
     @property
     def space(self) -> LabelSpace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -48,10 +50,10 @@ def decode_many(
     exhausted = np.ones(B, dtype=np.bool_)
     cells = np.zeros(B + 1, dtype=np.int64)
     rows = np.zeros(B + 1, dtype=np.int64)
-    labels = np.empty(max(16, min(k, 64) * tokens[B]), dtype=np.int16)
-    scores = np.empty(max(16, min(k, 64) * B))
-    one = np.empty((1, longest), dtype=np.int16)
-    one_score = np.empty(1)
+    labels: npt.NDArray[Any] = np.empty(max(16, min(k, 64) * tokens[B]), dtype=np.int16)
+    scores: npt.NDArray[Any] = np.empty(max(16, min(k, 64) * B))
+    one: npt.NDArray[Any] = np.empty((1, longest), dtype=np.int16)
+    one_score: npt.NDArray[Any] = np.empty(1)
     for b in range(B):
         first, N = tokens[b], tokens[b + 1] - tokens[b]
         count = 0

@@ -15,6 +15,8 @@ State numbers: 0 is the position before the first token, 1 + j * L + y is label 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -444,15 +446,15 @@ def enumerate_best(
     spine = np.empty(64, dtype=np.int32)  # a leftist heap with a longer one would have 2^64 nodes
     # A labeling makes at most N + 1 heaps, each of at most N + 1 states: a node and a copied right spine.
     new_nodes = (N + 1) * (2 + int(np.log2(N + 2)))
-    node_loss = np.empty(2 * new_nodes)
-    node_parts = np.empty((2 * new_nodes, 5), dtype=np.int32)
+    node_loss: npt.NDArray[Any] = np.empty(2 * new_nodes)
+    node_parts: npt.NDArray[Any] = np.empty((2 * new_nodes, 5), dtype=np.int32)
     capacity = min(k, 128) + 8
-    labels = np.empty((capacity, N), dtype=np.int16)
-    losses = np.empty(capacity)
-    total = np.empty(4 * capacity)
-    base = np.empty(4 * capacity)
-    parts = np.empty((4 * capacity, 4), dtype=np.int32)
-    queue = np.empty((4 * capacity, 1), dtype=np.int32)
+    labels: npt.NDArray[Any] = np.empty((capacity, N), dtype=np.int16)
+    losses: npt.NDArray[Any] = np.empty(capacity)
+    total: npt.NDArray[Any] = np.empty(4 * capacity)
+    base: npt.NDArray[Any] = np.empty(4 * capacity)
+    parts: npt.NDArray[Any] = np.empty((4 * capacity, 4), dtype=np.int32)
+    queue: npt.NDArray[Any] = np.empty((4 * capacity, 1), dtype=np.int32)
     counts = np.array([0, 0, 0, 0, NONE, NONE, NONE])
     reals = np.array([0.0, 0.0, np.inf, np.inf])
     while True:
