@@ -32,7 +32,7 @@ def obeys() -> Judge:
         p = _p_value(covered, expected)
         test = os.environ["PYTEST_CURRENT_TEST"].split("::")[-1].split(" ")[0]
         figures = f"covered {np.mean(covered):.4f}, law {np.mean(expected):.4f}, p = {p:.2g}"
-        print(f"{'obeys  ' if p > LEVEL else 'REFUSED'} {figures}  {test}")  # noqa: T201 - shown with -s
+        print(f"{'obeys  ' if p > LEVEL else 'REFUSED'} {figures}  {test}")
         return p > LEVEL
 
     return judge

@@ -47,7 +47,7 @@ def test_online_ranks_keep_the_false_alarm_bound_and_a_fixed_split_breaks_it(
 ) -> None:
     online, fixed = false_alarms(2000, 5000, 10)
     with capsys.disabled():
-        print(f"\nfalse alarms in 2000 runs x 5000 rows: online ranks {online:.2%}, fixed split {fixed:.2%}")  # noqa: T201
+        print(f"\nfalse alarms in 2000 runs x 5000 rows: online ranks {online:.2%}, fixed split {fixed:.2%}")
     assert online <= 0.05
     assert fixed > 0.15
 
@@ -57,5 +57,5 @@ def test_planted_shifts_are_found(capsys: pytest.CaptureFixture[str]) -> None:
         found = delays(300, shift, 11)
         with capsys.disabled():
             share = np.isfinite(found).mean()
-            print(f"\nscores x {shift}: median delay {np.median(found):.0f} rows, found {share:.1%}", end="")  # noqa: T201
+            print(f"\nscores x {shift}: median delay {np.median(found):.0f} rows, found {share:.1%}", end="")
         assert np.median(found) <= worst

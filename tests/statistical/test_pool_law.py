@@ -13,10 +13,11 @@ import pytest
 from conformal.quantile import threshold
 from conformal.strata import Pool, Strata
 
-TRIALS = 280_000
-N = 24
-N_MIN = 8
-ALPHA = "0.1"
+TRIALS = 250_000
+N = 19
+N_MIN = 6
+ALPHA = "0.2"
+TARGET = Fraction("0.8")
 STRATA = Strata(lengths=(10,))
 CELLS = ("de/1-10", "de/11+", "en/1-10", "en/11+", "pl/1-10", "pl/11+")
 SHARES = np.array([0.40, 0.08, 0.16, 0.16, 0.10, 0.10])
@@ -43,7 +44,7 @@ class World:
     @property
     def law(self) -> np.ndarray:
         sizes = self.inside.sum(axis=1)
-        ranks = np.array([ceil(Fraction("0.9") * (n + 1)) for n in range(N + 1)])
+        ranks = np.array([ceil(TARGET * (n + 1)) for n in range(N + 1)])
         return ranks[sizes] / (sizes + 1)
 
     def covered(self, inside: np.ndarray) -> np.ndarray:
@@ -67,7 +68,7 @@ def test_pools_cover_as_their_law_says(world: World, obeys: Callable[..., bool])
     covered, expected = world.covered(world.inside)[world.calibrated], world.law[world.calibrated]
     assert obeys(covered, expected)
     sizes = world.inside.sum(axis=1)
-    ranks = np.array([ceil(Fraction("0.9") * (n + 1)) for n in range(N + 1)])[sizes]
+    ranks = np.array([ceil(TARGET * (n + 1)) for n in range(N + 1)])[sizes]
     ordered = np.sort(np.where(world.inside, world.scores[:, :-1], np.inf), axis=1)
     off = world.scores[:, -1] <= np.take_along_axis(ordered, np.maximum(ranks - 2, 0)[:, None], axis=1)[:, 0]
     assert not obeys(off[world.calibrated], expected)
@@ -81,6 +82,7 @@ def test_each_pool_covers_as_its_law_says(world: World) -> None:
             continue
         expected = world.law[here]
         z = (covered[here].sum() - expected.sum()) / np.sqrt((expected * (1 - expected)).sum())
+        print(f"pool {name}: {here.sum()} trials, covered {covered[here].mean():.4f}, law {expected.mean():.4f}")
         assert abs(z) < 4.5, (name, int(here.sum()), z)
 
 
@@ -97,13 +99,14 @@ def test_falling_back_to_the_whole_parent_is_refused(world: World) -> None:
     small, inside = parent_fallback(world)
     sizes = inside.sum(axis=1)
     chosen = small & (world.cell[:, -1] == 1) & (sizes + 1 >= N_MIN)  # long German: rare and hard
-    ranks = np.array([ceil(Fraction("0.9") * (n + 1)) for n in range(N + 1)])
+    ranks = np.array([ceil(TARGET * (n + 1)) for n in range(N + 1)])
     expected = (ranks[sizes] / (sizes + 1))[chosen]
     covered = world.covered(inside)[chosen]
     z = (covered.sum() - expected.sum()) / np.sqrt((expected * (1 - expected)).sum())
+    print(f"whole parent, long German: covered {covered.mean():.4f}, law {expected.mean():.4f}, z = {z:.0f}")
     assert chosen.sum() > 5_000
-    assert z < -50
-    assert covered.mean() < 0.75  # at a target of 0.90
+    assert z < -50  # standard errors below the law
+    assert covered.mean() < 0.6  # at a target of 0.80
 
 
 def test_not_counting_the_test_task_is_refused(world: World) -> None:
@@ -118,5 +121,5 @@ def test_not_counting_the_test_task_is_refused(world: World) -> None:
 def test_no_strata_breaks_the_promise_in_hard_cells(world: World) -> None:
     everything = np.ones_like(world.inside)
     covered = world.covered(everything)
-    assert covered[world.cell[:, -1] == 5].mean() < 0.7
-    assert covered.mean() == pytest.approx(ceil(Fraction("0.9") * (N + 1)) / (N + 1), abs=0.003)
+    assert covered[world.cell[:, -1] == 5].mean() < 0.6
+    assert covered.mean() == pytest.approx(ceil(TARGET * (N + 1)) / (N + 1), abs=0.003)
