@@ -58,3 +58,15 @@ class NotFound(StoreError):
 
 class BackupFailed(StoreError):
     """The backup could not be made; no file was left under the name that was asked for."""
+
+
+class InvalidLabelConfig(BackendError):
+    """A label config that cannot be read, or that has no place for a class of the model."""
+
+
+class ModelUnavailable(BackendError):
+    """The model is not there (yet): it is still loading, or it could not be loaded."""
+
+
+class Overloaded(BackendError):
+    """More predictions wait than the service holds threads for."""

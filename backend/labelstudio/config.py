@@ -1,0 +1,232 @@
+"""A project's label config: which control and text a prediction may name, and which label stands for a class.
+
+The XML comes from outside, so it is read without DTD, entities or anything external. Label Studio refuses a whole
+batch for one result that its config does not allow; therefore nothing is guessed here that the config does not say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from backend.errors import InvalidLabelConfig
+
+MAX_CONFIG = 1_000_000  # characters; the largest of Label Studio's own templates has about 20,000
+
+_REVIEW = {"needs review", "review", "to review", "needs a review", "please review", "check", "doubtful", "flagged"}
+_FLAG_NAMES = {"flag", "flags", "review", "needs review"}
+
+# What people call the classes that nearly all models have. A label's own `predicted_values` come first.
+_SYNONYMS = {
+    "PER": {"person", "people", "persons"},
+    "ORG": {"organization", "organisation", "organizations", "organisations", "company"},
+    "LOC": {"location", "locations", "place", "places"},
+    "GPE": {"geopolitical entity", "geo-political entity"},
+    "EVT": {"event", "events"},
+    "MISC": {"miscellaneous", "other"},
+    "DATE": {"dates"},
+}
+
+
+@dataclass(frozen=True)
+class TextTag:
+    """A `<Text>` of the config: its name, the key of the task's data it shows, and whether that holds a URL."""
+
+    name: str
+    key: str
+    is_url: bool
+
+
+@dataclass(frozen=True)
+class Option:
+    """A label that a control offers: what results carry, and the names by which a model may call it."""
+
+    value: str
+    predicted: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A `<Labels>` over one text."""
+
+    name: str
+    text: TextTag
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The control that marks a span as doubtful, and its label."""
+
+    control: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the predictions of a project go: what the config lets a model with given classes say.
+
+    `labels` maps each class of the model that the config has to the label shown. `merged` maps it to the first class
+    with the same label, so that labelings which look alike are one.
+    """
+
+    control: str
+    text: TextTag
+    labels: Mapping[str, str]
+    merged: Mapping[str, str]
+    flag: Flag | None
+    digest: str
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that stay distinct, in the model's order."""
+        return tuple(name for name in self.labels if self.merged[name] == name)
+
+    def class_of(self, label: str) -> str | None:
+        """Return the class that a label of the control stands for."""
+        return next((name for name in self.classes if self.labels[name] == label), None)
+
+
+@dataclass(frozen=True)
+class LabelConfig:
+    """What a label config holds that matters here."""
+
+    controls: tuple[Control, ...]
+    digest: str
+
+    def target(self, classes: Sequence[str], *, control: str | None = None) -> Target:
+        """Return where predictions of these classes go: the control named, else the first that has one of them.
+
+        Raises:
+            InvalidLabelConfig: when the control named is not there, or no control can hold any class.
+        """
+        usable = self.controls if control is None else [each for each in self.controls if each.name == control]
+        if control is not None and not usable:
+            found = ", ".join(each.name for each in self.controls) or "none"
+            raise InvalidLabelConfig(
+                f"expected a Labels control over a Text named {control!r} (SURESPAN_LABELS_CONTROL), got: {found}"
+            )
+        for each in usable:
+            labels = match_labels(each.options, classes)
+            if labels:
+                first: dict[str, str] = {}
+                for name in labels:
+                    first.setdefault(labels[name], name)
+                merged = {name: first[labels[name]] for name in labels}
+                return Target(each.name, each.text, labels, merged, self._flag(each, classes), self.digest)
+        offered = sorted({option.value for each in usable for option in each.options})
+        raise InvalidLabelConfig(
+            f"expected a Labels control over a Text with a label for a class of the model ({', '.join(classes)}), "
+            f"got the labels: {', '.join(offered)[:200] or 'none'}; name a class in predicted_values of a label"
+        )
+
+    def _flag(self, chosen: Control, classes: Sequence[str]) -> Flag | None:
+        for each in self.controls:
+            if each.name == chosen.name or each.text.name != chosen.text.name or match_labels(each.options, classes):
+                continue
+            for option in each.options:
+                if _plain(option.value) in _REVIEW or (_plain(each.name) in _FLAG_NAMES and len(each.options) == 1):
+                    return Flag(each.name, option.value)
+        return None
+
+
+def parse_config(xml: str) -> LabelConfig:
+    """Read a label config.
+
+    Raises:
+        InvalidLabelConfig: when it is not well-formed XML, or carries a DTD or entities.
+
+    >>> config = parse_config('<View><Labels name="l" toName="t"><Label value="Person"/></Labels>'
+    ...                       '<Text name="t" value="$text"/></View>')
+    >>> config.target(["PER", "LOC"]).labels
+    {'PER': 'Person'}
+    """
+    if len(xml) > MAX_CONFIG:
+        raise InvalidLabelConfig(f"expected a label config of at most {MAX_CONFIG} characters, got {len(xml)}")
+    try:
+        root = fromstring(xml, forbid_dtd=True)
+    except DefusedXmlException:
+        raise InvalidLabelConfig("expected a label config without DTD and entities, got one with them") from None
+    except ParseError as error:
+        line, column = error.position
+        raise InvalidLabelConfig(f"expected well-formed XML, got an error at line {line}, column {column}") from None
+    except (ValueError, LookupError):
+        raise InvalidLabelConfig("expected well-formed XML, got characters that XML cannot hold") from None
+    texts = {tag.name: tag for tag in map(_text_tag, _named(root, "text")) if tag is not None}
+    controls = [
+        Control(element.get("name", ""), texts[target], _options(element))
+        for element in _named(root, "labels")
+        for target in _targets(element)
+        if target in texts
+    ]
+    digest = hashlib.sha256(xml.encode("utf-8", "surrogatepass")).hexdigest()
+    return LabelConfig(tuple(controls), digest)
+
+
+def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str, str]:
+    """Return the label of each class that has one, in the order of the classes; case does not matter.
+
+    What a label says in `predicted_values` wins over its value and alias, and these over the usual other names.
+    """
+    offered = list(options)
+    ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_named, _is_called)
+    found: dict[str, str] = {}
+    for name in classes:
+        for way in ways:
+            hit = next((option.value for option in offered if way(option, name.casefold())), None)
+            if hit is not None:
+                found[name] = hit
+                break
+    return found
+
+
+def _is_predicted(option: Option, name: str) -> bool:
+    return name in {each.casefold() for each in option.predicted}
+
+
+def _is_named(option: Option, name: str) -> bool:
+    return name in {each.casefold() for each in option.names}
+
+
+def _is_called(option: Option, name: str) -> bool:
+    return any(_plain(each) in _SYNONYMS.get(name.upper(), ()) for each in option.names)
+
+
+def _named(root: Element, tag: str) -> Iterable[Element]:
+    return (each for each in root.iter() if isinstance(each.tag, str) and each.tag.lower() == tag and each.get("name"))
+
+
+def _text_tag(element: Element) -> TextTag | None:
+    value = element.get("value", "")
+    if not value.startswith("$") or len(value) < 2:
+        return None  # a fixed text is the same in every task: nothing to predict
+    return TextTag(element.get("name", ""), value[1:], element.get("valueType", "").lower() == "url")
+
+
+def _targets(element: Element) -> list[str]:
+    return [name.strip() for name in element.get("toName", "").split(",") if name.strip()]
+
+
+def _options(element: Element) -> tuple[Option, ...]:
+    options = []
+    for label in element.iter():
+        if not isinstance(label.tag, str) or label.tag.lower() != "label":
+            continue
+        # Results carry the alias where there is one.
+        value = label.get("alias") or label.get("value")
+        if value:
+            raw = label.get("predicted_values") or label.get("predictedValues") or ""
+            predicted = tuple(part.strip() for part in raw.split(",") if part.strip())
+            names = tuple(name for name in (label.get("value"), label.get("alias")) if name)
+            options.append(Option(value, predicted, names))
+    return tuple(options)
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
