@@ -11,8 +11,10 @@ from backend import __version__
 # Name of the command -> module under backend.commands that holds it as `command`, and its line in --help. The line
 # stands here because asking the module for it would import it.
 _COMMANDS = {
+    "calibrate": ("calibrate", "Load labelled files as calibration labels."),
     "db": ("db", "Upgrade, check or copy the database."),
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
+    "recalibrate": ("recalibrate", "Refit the thresholds now."),
     "train": ("train", "Train a tagger on labelled files."),
 }
 

@@ -1,20 +1,56 @@
-"""The predictor of the project `local`: what commands use without Label Studio."""
+"""The project `local`: what the commands work on without Label Studio, shared through the database."""
 
 from __future__ import annotations
 
-from backend.predictor import Predictor, starter_calibration
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from backend.catchup import FILE_STREAM
+from backend.predictor import Calibration, Predictor, starter_calibration
+from backend.recalibrate import calibration_of
 from backend.settings import Settings
-from backend.tagger.tagger import BUNDLED, load_tagger, model_directory
-from conformal.scores import Method
+from backend.store import Store, open_store
+from backend.store.engine import database_url
+from backend.store.labels import record_annotation
+from backend.store.projects import LOCAL, ensure_model, ensure_project, ensure_task, find_project, lookup_model
+from backend.store.thresholds import active_version
+from backend.store.types import AnnotationRecord, Draw, ModelRecord, ProjectRecord, TextSpan
+from backend.tagger.readers import LabelledText, read_labelled
+from backend.tagger.tagger import BUNDLED, Tagger, load_tagger, model_directory
+from conformal.scores import Method, hash_u
+
+_CHUNK = 200
+# Labels of a file have no time of their own; one fixed time makes loading it again a repetition, not a change.
+_FILE_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """What was read from a labelled file."""
+
+    name: str
+    texts: int
+    repairs: int
+    skipped: dict[str, int]
 
 
 def local_predictor(settings: Settings) -> Predictor:
-    """Load the model that the settings name, with the calibration that applies to it."""
+    """Load the model that the settings name, with the thresholds that serve it.
+
+    Those of the database if the project `local` has any for this model; else the starter beside the model.
+    """
     name = settings.model or BUNDLED
     tagger = load_tagger(name)
-    calibration = starter_calibration(
-        tagger, model_directory(name), method=Method(settings.method), n_min=settings.n_min
-    )
+    calibration = stored_calibration(settings, tagger)
+    if calibration is None:
+        calibration = starter_calibration(
+            tagger, model_directory(name), method=Method(settings.method), n_min=settings.n_min
+        )
     return Predictor(
         tagger,
         calibration,
@@ -22,3 +58,56 @@ def local_predictor(settings: Settings) -> Predictor:
         max_shown=settings.max_shown,
         max_sequences=settings.max_sequences,
     )
+
+
+def stored_calibration(settings: Settings, tagger: Tagger) -> Calibration | None:
+    """Return the active thresholds of (local, tagger), None if there are none; never creates a database."""
+    url = database_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        return None
+    with open_store(settings.database_url) as store, store.read() as session:
+        project = find_project(session, LOCAL)
+        model = lookup_model(session, tagger.name, tagger.hash)
+        if project is None or model is None:
+            return None
+        version = active_version(session, project.id, model_id=model.id)
+    return None if version is None else calibration_of(version)
+
+
+def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord]:
+    """Return the project `local` and the tagger's row, created if need be."""
+    with store.write() as session:
+        project = ensure_project(session, LOCAL, title="without Label Studio")
+        return project, ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+
+
+def load_file(
+    store: Store,
+    project: ProjectRecord,
+    path: Path,
+    *,
+    language: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> LoadedFile:
+    """Record the labels of a file that the user vouches for; loading it again changes nothing.
+
+    A task is (hash of the file, position): equal texts stay separate rows, and a file under another name is the same.
+    """
+    reading = read_labelled(path, language=language)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+    for first in range(0, len(reading.texts), _CHUNK):
+        part = reading.texts[first : first + _CHUNK]
+        store.run(lambda session, part=part, first=first: _record(session, project, digest, first, part))  # type: ignore[misc]
+        if progress is not None:
+            progress(len(part))
+    return LoadedFile(path.name, len(reading.texts), reading.repairs, dict(reading.skipped))
+
+
+def _record(session: Session, project: ProjectRecord, digest: str, first: int, texts: Sequence[LabelledText]) -> None:
+    for position, text in enumerate(texts, start=first):
+        key = f"{digest}:{position}"
+        draw = Draw(FILE_STREAM, hash_u("file", project.uid, key, "order"), 1.0, blind=True)
+        task = ensure_task(session, project.id, external_id=key, text=text.text, language=text.language, draw=draw)
+        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) >> 1  # fits a signed 64-bit id
+        spans = tuple(TextSpan(*span) for span in text.spans)
+        record_annotation(session, task.id, AnnotationRecord(number, _FILE_TIME, spans))

@@ -90,6 +90,12 @@ def ensure_model(
     return _model(found)
 
 
+def lookup_model(session: Session, name: str, digest: str) -> ModelRecord | None:
+    """Return the model of this name and content hash, None if it was never stored."""
+    found = session.execute(sa.select(Model).filter_by(name=name, hash=digest)).scalar_one_or_none()
+    return None if found is None else _model(found)
+
+
 def find_model(session: Session, model_id: int) -> ModelRecord | None:
     """Return the model with this id."""
     found = session.get(Model, model_id)
