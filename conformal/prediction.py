@@ -227,7 +227,8 @@ def _span_sets(
             for c in np.flatnonzero(sets[i]).tolist()
         ]
         held.sort(key=lambda label: (-label.p_value, -label.probability))
-        result.append(SpanSet(*keys[i], tuple(held), bool(flagged[i])))
+        start, end = keys[i]
+        result.append(SpanSet(start, end, tuple(held), bool(flagged[i])))
     return tuple(result), _open_labels(thresholds, alpha)
 
 

@@ -87,7 +87,7 @@ def nc3(ranks: Ranks) -> Floats:
 def boundary_step(name: str, ranks: Ranks) -> Floats | None:
     """Return what a smoothed score subtracts u times: P(y(r)) for nc2, 1 for nc3, None where p_U does it."""
     if name == "nc2":
-        return np.exp(np.where(ranks.expressible, ranks.log_probability, -np.inf))
+        return np.asarray(np.exp(np.where(ranks.expressible, ranks.log_probability, -np.inf)), dtype=np.float64)
     if name == "nc3":
         return np.ones(ranks.rank.shape)
     return None

@@ -115,6 +115,28 @@ class Jumper:
             raise InvalidArgument(f"expected at least one stratum, got {strata}")
         return self.peak >= math.log(ALARM * strata)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values, exactly: numbers as hexadecimal floats."""
+        return {
+            "format": "surespan-jumper",
+            "version": 1,
+            "shares": [share.hex() for share in self.shares],
+            "log_wealth": self.log_wealth.hex(),
+            "peak": self.peak.hex(),
+            "steps": self.steps,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Jumper:
+        """Read `to_dict` back; raises `InvalidScores` if it is damaged."""
+        try:
+            if (state["format"], state["version"]) != ("surespan-jumper", 1):
+                raise InvalidScores("expected a jumper of version 1, got another")
+            a, b, c = (float.fromhex(share) for share in state["shares"])
+            return cls((a, b, c), float.fromhex(state["log_wealth"]), float.fromhex(state["peak"]), int(state["steps"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidScores(f"expected a stored jumper, got a damaged one: {error}") from None
+
 
 @dataclass
 class Martingale:
@@ -134,28 +156,19 @@ class Martingale:
         return self.state.alarmed(strata=strata)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values, exactly: numbers as hexadecimal floats, scores as base64 float64."""
-        return {
-            "format": "surespan-martingale",
-            "version": 1,
-            "shares": [share.hex() for share in self.state.shares],
-            "log_wealth": self.state.log_wealth.hex(),
-            "peak": self.state.peak.hex(),
-            "steps": self.state.steps,
-            "scores": base64.b64encode(self.stream.sorted_scores().astype("<f8").tobytes()).decode("ascii"),
-        }
+        """Return the state as JSON values, exactly: the jumper's, and the scores as base64 of float64.
+
+        The jumper's part is small and enough by itself where the consumed scores are kept elsewhere.
+        """
+        scores = self.stream.sorted_scores().astype("<f8").tobytes()
+        return {"jumper": self.state.to_dict(), "scores": base64.b64encode(scores).decode("ascii")}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Martingale:
         """Read `to_dict` back; raises `InvalidScores` if it is damaged."""
         try:
-            if (state["format"], state["version"]) != ("surespan-martingale", 1):
-                raise InvalidScores("expected a martingale of version 1, got another")
+            jumper = Jumper.from_dict(state["jumper"])
             scores = np.frombuffer(base64.b64decode(state["scores"], validate=True), dtype="<f8").astype(np.float64)
-            a, b, c = (float.fromhex(share) for share in state["shares"])
-            jumper = Jumper(
-                (a, b, c), float.fromhex(state["log_wealth"]), float.fromhex(state["peak"]), int(state["steps"])
-            )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidScores(f"expected a stored martingale, got a damaged one: {error}") from None
         if jumper.steps != scores.size:

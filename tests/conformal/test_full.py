@@ -161,6 +161,8 @@ def test_stored_lists_answer_until_they_are_too_short() -> None:
     cut = float(-all_of_them.log_probabilities[10])
     listed = Ranked.of(kbest(potentials, 10**6, above=-cut), above=-cut)
     assert listed.count == 11
+    assert listed.head(4).rest == listed.log_probabilities[4]
+    assert listed.head(99) is listed
     for tau, size in ((cut, 11), (float(-all_of_them.log_probabilities[3]), 4)):
         assert threshold_list(listed, ScoreTable.of(np.full(50, tau)), ALPHA).size == size
     further = ScoreTable.of(np.full(50, float(-all_of_them.log_probabilities[12])))

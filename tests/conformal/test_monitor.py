@@ -201,8 +201,11 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="u in"):
         RankStream().p_value(1.0, v=1.0)
     stored = Martingale().to_dict()
-    for damage in ({"version": 2}, {"scores": "!"}, {"steps": 4}, {"shares": ["0x1p-1"]}):
+    for damage in ({"version": 2}, {"steps": 4}, {"shares": ["0x1p-1"]}, {"peak": None}):
         with pytest.raises(InvalidScores):
-            Martingale.from_dict({**stored, **damage})
+            Martingale.from_dict({**stored, "jumper": {**stored["jumper"], **damage}})
+    for whole in ({"scores": "!"}, {"jumper": None}):
+        with pytest.raises(InvalidScores):
+            Martingale.from_dict({**stored, **whole})
     assert confidence_sequence(0, 0) == (0.0, 1.0)
     assert clopper_pearson(0, 0) == (0.0, 1.0)

@@ -114,6 +114,17 @@ def test_smoothed_membership_is_decided_exactly(values: list[float], level: str 
     assert np.all(np.diff(members.astype(int)) <= 0)  # stranger labels leave first
 
 
+def test_smoothed_membership_on_the_very_edge() -> None:
+    table = ScoreTable.of([1.0, 2.0, 3.0])
+    assert table.contains([2.5, 3.0], "0.25", u=0.0).tolist() == [False, False]  # 1 + 0 > 0.25 * 4 fails
+    assert table.contains([2.5], "0.25", u=2.0**-60).tolist() == [True]
+    empty = ScoreTable.of([])
+    assert bool(empty.contains(0.0, "0.1", u=0.1))  # the float 0.1 is a little more than 1/10
+    assert not bool(empty.contains(0.0, "0.3", u=0.3))  # the float 0.3 is a little less than 3/10
+    stack = StackedTable(np.zeros((2, 0)))
+    assert stack.contains([0.0, 0.0], "0.1", u=[0.1, 0.0]).tolist() == [True, False]
+
+
 @given(st.lists(scores, min_size=1, max_size=5), levels, draws)
 def test_batches_agree_with_single_tables(sets: list[list[float]], level: str | Fraction, u: float) -> None:
     size = max(len(values) for values in sets)
