@@ -6,8 +6,11 @@ columns in order. Doubles come back bit for bit on both, `+inf` included.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 
 _PG_HEADER = 19  # signature, flags and extension length of PostgreSQL's binary copy format
 _PG_TRAILER = 2
+_COLUMNS = "nll, rank, cumulative, weight, task_id"
+_TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "t": np.int64}
 
 
 @dataclass(frozen=True)
@@ -62,71 +67,55 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
 
     Use a session of `Store.read()`, so that the cells' counters and the rows are of one moment.
     """
-    ids = [cell.id for cell in cells]
-    columns = ("cell_id", "nll", "rank", "cumulative", "weight", "task_id")
-    kinds = ("i8", "f8", "f8", "f8", "f8", "i8")
-    statement = (
-        f"SELECT {', '.join(columns)} FROM calibration_scores "  # noqa: S608 - names and integers of our own
-        f"WHERE cell_id IN ({_integers(ids)}) AND {_counted(at_revision)} ORDER BY cell_id, nll"
-    )
-    table = _fetch(session, statement, dict(zip(columns, kinds, strict=True)))
-    # Cells are numbered in order of creation; the caller's order is by name.
-    places = np.searchsorted(np.sort(np.array(ids, np.int64)), table["cell_id"]) if ids else table["cell_id"]
-    counts = np.bincount(places, minlength=len(ids)) if ids else np.zeros(0, np.int64)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    order = np.argsort(np.array(ids, np.int64), kind="stable")
-    position = np.empty(len(ids), np.int64)
-    position[order] = np.arange(len(ids))  # position[i]: place of cells[i] among the sorted ids
-    pieces = [slice(int(starts[place]), int(starts[place + 1])) for place in position]
-    offsets = np.concatenate([[0], np.cumsum([piece.stop - piece.start for piece in pieces])]).astype(np.int64)
-    gathered = {name: _gather(table[name], pieces) for name in ("nll", "rank", "cumulative", "weight", "task_id")}
+    counts, columns = [], []
+    for cell in cells:
+        # The first index of the table holds these columns in this order, so nothing is sorted and no row is visited.
+        statement = (
+            f"SELECT {_COLUMNS} FROM calibration_scores "  # noqa: S608 - names and integers of our own
+            f"WHERE cell_id = {int(cell.id)} AND {_counted(at_revision)} ORDER BY {_COLUMNS}"
+        )
+        rows = _fetch(session, statement, "fffft")
+        counts.append(len(rows[0]))
+        columns.append(rows)
+    nll, rank, cumulative, weight, task_ids = _join(columns, "fffft")
     return ScoreTable(
         cells=tuple(cells),
-        offsets=offsets,
-        nll=gathered["nll"].astype(np.float64, copy=False),
-        rank=gathered["rank"].astype(np.float64, copy=False),
-        cumulative=gathered["cumulative"].astype(np.float64, copy=False),
-        weight=gathered["weight"].astype(np.float64, copy=False),
-        task_ids=gathered["task_id"].astype(np.int64, copy=False),
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        nll=nll,
+        rank=rank,
+        cumulative=cumulative,
+        weight=weight,
+        task_ids=task_ids,
     )
 
 
 def load_entities(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> EntityTable:
     """Return the entity rows below the calibration rows of these cells (METHODS 6.2 weighs them by task)."""
     counted = _counted(at_revision)
-    wanted = f"FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id WHERE s.cell_id IN ({_integers([cell.id for cell in cells])}) AND {counted}"  # noqa: E501
+    wanted = (
+        "FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id "
+        f"WHERE s.cell_id IN ({_integers([cell.id for cell in cells])}) AND {counted}"
+    )
     names = [str(row[0]) for row in session.execute(sa.text(f"SELECT DISTINCT e.label {wanted} ORDER BY 1"))]
     names.sort()  # the database's collation is not Python's
     cases = " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names))
     code = f"CASE e.label {cases} END" if names else "0"
-    columns = {
-        "task_id": "i8",
-        "code": "i8",
-        "start": "i8",
-        "stop": "i8",
-        "probability": "f8",
-        "cumulative": "f8",
-        "place": "f8",
-        "rank": "f8",
-    }
     cast = (lambda text: f"CAST({text} AS bigint)") if is_postgresql(session) else (lambda text: text)
     statement = (
-        f"SELECT s.task_id, {cast(code)} AS code, {cast('e.start')}, {cast('e.stop')}, "
+        f"SELECT s.task_id, {cast(code)}, {cast('e.start')}, {cast('e.stop')}, "
         f"e.probability, e.cumulative, e.place, e.rank {wanted} ORDER BY s.task_id, e.start, e.stop, e.label"
     )
-    table = _fetch(session, statement, columns)
-    ints = {name: table[name].astype(np.int64) for name in ("task_id", "code", "start", "stop")}
-    floats = {name: table[name].astype(np.float64) for name in ("probability", "cumulative", "place", "rank")}
+    task_ids, codes, starts, ends, probability, cumulative, place, rank = _fetch(session, statement, "ttttffff")
     return EntityTable(
         labels=tuple(names),
-        task_ids=ints["task_id"],
-        codes=ints["code"],
-        starts=ints["start"],
-        ends=ints["stop"],
-        probability=floats["probability"],
-        cumulative=floats["cumulative"],
-        place=floats["place"],
-        rank=floats["rank"],
+        task_ids=task_ids,
+        codes=codes,
+        starts=starts,
+        ends=ends,
+        probability=probability,
+        cumulative=cumulative,
+        place=place,
+        rank=rank,
     )
 
 
@@ -147,21 +136,30 @@ def _quote(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def _gather(column: npt.NDArray[np.generic], pieces: list[slice]) -> npt.NDArray[np.generic]:
-    return np.concatenate([column[piece] for piece in pieces]) if pieces else column[:0]
+def _join(pieces: list[list[Any]], kinds: str) -> list[Any]:
+    if not pieces:
+        return [np.zeros(0, _TYPES[kind]) for kind in kinds]
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
-def _fetch(session: Session, statement: str, columns: dict[str, str]) -> npt.NDArray[np.void]:
+def _fetch(session: Session, statement: str, kinds: str) -> list[Any]:
+    """Return the columns of a query as arrays: `f` for doubles, `t` for 64-bit integers."""
     driver = session.connection().connection.driver_connection
-    if not is_postgresql(session):
-        dtype = np.dtype(list(columns.items()))
-        return np.fromiter(driver.execute(statement), dtype)  # type: ignore[union-attr]
-    assert isinstance(driver, PsycopgConnection)  # noqa: S101 - the only PostgreSQL driver of the product
+    if isinstance(driver, PsycopgConnection):
+        return _fetch_binary(driver, statement, kinds)
+    assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - the only other driver of the product
+    # One flat array of doubles is filled without a detour; integers are ids, which doubles hold exactly below 2**53.
+    flat = np.fromiter(chain.from_iterable(driver.execute(statement)), np.float64)
+    table = flat.reshape(-1, len(kinds))
+    return [np.ascontiguousarray(table[:, i]).astype(_TYPES[kind], copy=False) for i, kind in enumerate(kinds)]
+
+
+def _fetch_binary(driver: PsycopgConnection[Any], statement: str, kinds: str) -> list[Any]:
     with driver.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT BINARY)".encode()) as copy:
         data = b"".join(bytes(block) for block in copy)
     # A row is a field count, then for each field its length and its value, all big-endian and of fixed size here.
-    layout: list[tuple[str, str]] = [("_fields", ">i2")]
-    for name, kind in columns.items():
-        layout += [(f"_{name}", ">i4"), (name, f">{kind}")]
-    body = data[_PG_HEADER : len(data) - _PG_TRAILER]
-    return np.frombuffer(body, np.dtype(layout))
+    layout: list[tuple[str, str]] = [("fields", ">i2")]
+    for i, kind in enumerate(kinds):
+        layout += [(f"size{i}", ">i4"), (f"value{i}", ">f8" if kind == "f" else ">i8")]
+    table = np.frombuffer(data[_PG_HEADER : len(data) - _PG_TRAILER], np.dtype(layout))
+    return [table[f"value{i}"].astype(_TYPES[kind]) for i, kind in enumerate(kinds)]

@@ -10,6 +10,7 @@ both want to write. Readers see one snapshot from begin to end and never block a
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, make_url
@@ -158,7 +160,7 @@ class Store:
     def _translate(self) -> Iterator[None]:
         try:
             yield
-        except (exc.DBAPIError, exc.TimeoutError) as error:
+        except (exc.DBAPIError, exc.TimeoutError, sqlite3.Error, psycopg.Error) as error:
             raise translate(error, self.name, self.wait) from error
 
     def _on_sqlite_connect(self, connection: Any, _record: object) -> None:  # noqa: ANN401 - a driver's object
@@ -196,13 +198,13 @@ class _Again(StoreConflict):
     """The database rolled the transaction back to resolve a conflict; running it again is safe."""
 
 
-def translate(error: exc.SQLAlchemyError, name: str, wait: float) -> StoreError:
+def translate(error: Exception, name: str, wait: float) -> StoreError:
     """Return the store's own error for a driver's, in words that say what happened and what to do."""
     if isinstance(error, exc.TimeoutError):
         return StoreBusy(
             f"{name}: expected a free connection, got none in time; too many threads use the database at once"
         )
-    original = error.orig if isinstance(error, exc.DBAPIError) else None
+    original = error.orig if isinstance(error, exc.DBAPIError) else error
     state = getattr(original, "sqlstate", None)
     text = str(original).strip().split("\n")[0] or type(original).__name__
     if state in _PG_FULL or "database or disk is full" in text:
@@ -218,11 +220,12 @@ def translate(error: exc.SQLAlchemyError, name: str, wait: float) -> StoreError:
         return _Again(f"{name}: the database rolled the transaction back ({text}); it can be run again")
     if "readonly database" in text or "read-only" in text:
         return StoreError(f"{name}: expected to be allowed to write, got {text!r}; check the file's permissions")
-    if isinstance(error, exc.DBAPIError) and (error.connection_invalidated or _is_unreachable(original, state)):
+    lost = isinstance(error, exc.DBAPIError) and error.connection_invalidated
+    if lost or _is_unreachable(original, state):
         return StoreUnavailable(
             f"{name}: expected a connection that stays up, got {text!r}; check that the database is running"
         )
-    if isinstance(error, exc.IntegrityError):
+    if isinstance(original, sqlite3.IntegrityError | psycopg.IntegrityError):
         return StoreConflict(f"{name}: a rule of the database refused the write: {text}")
     return StoreError(f"{name}: {text}")
 
@@ -230,16 +233,16 @@ def translate(error: exc.SQLAlchemyError, name: str, wait: float) -> StoreError:
 def _is_unreachable(original: object, state: str | None) -> bool:
     if state is not None:
         return state.startswith(("08", "57P"))
-    kind = type(original)
     # Without a SQLSTATE psycopg's OperationalError means that no server answered at all.
-    return (kind.__name__ == "OperationalError" and kind.__module__.startswith("psycopg")) or (
-        "unable to open database file" in str(original)
-    )
+    return isinstance(original, psycopg.OperationalError) or "unable to open database file" in str(original)
 
 
 def _begin_sqlite(connection: Connection) -> None:
     reading = bool(connection.get_execution_options().get(_READ))
-    connection.exec_driver_sql(f"PRAGMA query_only = {int(reading)}")
+    # Remembered per connection of the pool: most begin as they last did.
+    if connection.info.get(_READ, False) != reading:
+        connection.exec_driver_sql(f"PRAGMA query_only = {int(reading)}")
+        connection.info[_READ] = reading
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 

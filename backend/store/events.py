@@ -68,10 +68,11 @@ def store_event(store: Store, payload: object, *, received_at: datetime | None =
 
     def work(session: Session) -> int:
         now = received_at or database_now(session)
-        statement = insert(session, Event).values(row | {"received_at": now, "due_at": now})
-        session.execute(statement.on_conflict_do_nothing(index_elements=["delivery"]))
-        found = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"]))
-        return int(found.scalar_one())
+        statement = insert(session, Event).on_conflict_do_nothing(index_elements=["delivery"]).returning(Event.id)
+        fresh = session.connection().execute(statement, row | {"received_at": now, "due_at": now}).scalar_one_or_none()
+        if fresh is None:  # an earlier try was kept although its answer was lost
+            fresh = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"])).scalar_one()
+        return int(fresh)
 
     return store.run(work)
 

@@ -49,6 +49,7 @@ from backend.store.thresholds import write_version
 from backend.store.types import AnnotationRecord, EntityRow, LabelChange, SequenceScores, TextSpan, ThresholdRow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+REFITTING: list[bool] = []  # filled while a refit runs
 STRATA = ("en/1-10", "de/1-10", "ru/11-20")
 
 
@@ -294,19 +295,23 @@ def check_consistent(store: Store) -> None:
             assert [each.id for each in waiting if each.spans is not None] == []
 
 
-def live(url: str, name: str, acks: str, first: int, deliveries: list[dict[str, Any]], kill_at: int | None) -> None:
+def live(
+    url: str, name: str, acks: str, first: int, deliveries: list[dict[str, Any]], kill_at: int | None, in_refit: bool
+) -> None:
     """Deliver from `first` on, process and refit now and then, until everything is done or the process is killed."""
     store = Store(url)
     if kill_at is not None:
-        _kill_after(store, kill_at)
+        _kill_after(store, kill_at, in_refit=in_refit)
     descriptor = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     store.run(lambda session: release_claims(session, worker=name))
     for number in range(first, len(deliveries)):
         event_id = store_event(store, deliveries[number])
         os.write(descriptor, f"{number} {event_id}\n".encode())
         process_events(store, process, worker=name, limit=2)
-        if number % 5 == 4:
+        if number % 2 == 1:
+            REFITTING.append(True)
             refit(store, name, lease=timedelta(milliseconds=1))
+            REFITTING.clear()
     process_events(store, process, worker=name)
     store.close()
 
@@ -343,12 +348,12 @@ def _process(store: Store, name: str, lease: float, limit: int | None) -> None:
         process_events(store, process, worker=name, limit=limit, lease=timedelta(seconds=lease))
 
 
-def _kill_after(store: Store, statements: int) -> None:
-    """Kill this process, as by kill -9, right before its n-th statement or commit."""
+def _kill_after(store: Store, statements: int, *, in_refit: bool) -> None:
+    """Kill this process, as by kill -9, right before its n-th statement or commit (of refits only, if so asked)."""
     left = [statements]
 
     def count(*_: Any) -> None:
-        left[0] -= 1
+        left[0] -= bool(REFITTING) or not in_refit
         if left[0] <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import math
 import random
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from backend.errors import NotFound, StoreConflict
 from backend.store import Store
@@ -226,6 +229,56 @@ def test_rows_of_a_revision_are_the_same_for_ever(store: Store) -> None:
         cells = load_cells(session, project, model_id=model)
         for revision, expected in remembered.items():
             assert sorted(load_scores(session, cells, at_revision=revision).nll) == expected
+
+
+def beside(url: str, held: Session, work: Callable[[Session], object]) -> threading.Thread:
+    """Start `work` in a transaction of its own and return once it waits for `held`, which is still open."""
+
+    def run() -> None:
+        with Store(url) as other:
+            other.run(work)
+
+    assert held.in_transaction()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive(), "the second writer must wait for the first"
+    return thread
+
+
+def test_revisions_are_given_out_one_transaction_after_another(url: str, store: Store) -> None:
+    project, model, (one, two) = prepare(store, 2)
+    options = {"model_id": model, "label_revision": 1, "stratum": "en", "evidence": "blind"}
+    row = SequenceScores(1.0, 1.0, 0.5)
+    with store.write() as session:
+        record_scores(session, project, task_id=one, scores=row, **options)  # type: ignore[arg-type]
+        later = beside(url, session, lambda s: record_scores(s, project, task_id=two, scores=row, **options))  # type: ignore[arg-type]
+    later.join()
+    with store.read() as session:
+        rows = session.execute(sa.select(CalibrationScore.added_at_revision).order_by(CalibrationScore.task_id))
+        assert rows.scalars().all() == [1, 2]
+    check_counters(store, project, model)
+
+
+def test_a_label_that_changes_while_it_is_scored_leaves_no_stale_row(url: str, store: Store) -> None:
+    project, model, (task,) = prepare(store, 1)
+    news = AnnotationRecord(0, datetime(2026, 2, 1, tzinfo=UTC), ())
+    with store.write() as session:
+        record_scores(
+            session,
+            project,
+            model_id=model,
+            task_id=task,
+            label_revision=1,
+            stratum="en",
+            evidence="blind",
+            scores=SequenceScores(1.0, 1.0, 0.5),
+        )
+        change = beside(url, session, lambda s: record_annotation(s, task, news))
+    change.join()
+    with store.read() as session:
+        assert [cell.n for cell in load_cells(session, project, model_id=model)] == [0]
+        assert [each.revision for each in unscored_labels(session, project, model_id=model)] == [2]
 
 
 def test_bulk_reads_follow_the_callers_cells(store: Store) -> None:

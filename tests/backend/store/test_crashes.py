@@ -96,14 +96,13 @@ def run_kills(url: str, forks: Forks, tmp_path: Path, *, kills: int, seed: int) 
         while done["killed"] < kills:
             store.close()
             first = max(acknowledged, default=-1) + 1
-            # Half die right before a statement or a commit of their own, half whenever the signal arrives.
-            by_signal = draw.random() < 0.5
-            kill_at = None if by_signal else draw.randint(1, 150)
-            pid = forks.start(
-                "live", url=url, name="only", acks=str(acks), first=first, deliveries=deliveries, kill_at=kill_at
-            )
-            if by_signal:
-                time.sleep(draw.uniform(0, 0.25))
+            # Some die whenever the signal arrives, others right before a statement or commit of ingest, or of a refit.
+            way = draw.choice(["by signal", "in ingest", "in a refit"])
+            kill_at = {"by signal": None, "in ingest": draw.randint(1, 150), "in a refit": draw.randint(1, 40)}[way]
+            options = {"url": url, "name": "only", "acks": str(acks), "deliveries": deliveries}
+            pid = forks.start("live", **options, first=first, kill_at=kill_at, in_refit=way == "in a refit")
+            if way == "by signal":
+                time.sleep(draw.uniform(0, 0.3))
                 os.kill(pid, signal.SIGKILL)
             status = forks.wait(pid)
             assert status in {0, -signal.SIGKILL}, f"the child failed by itself: {status}"
@@ -118,13 +117,11 @@ def run_kills(url: str, forks: Forks, tmp_path: Path, *, kills: int, seed: int) 
                 done["lives"] += 1
                 break
             done["killed"] += 1
-            done["by signal" if by_signal else "before a statement"] += 1
+            done[way] += 1
         else:
             # The last life goes on to its end, so that it too is compared with the clean run.
             first = max(acknowledged, default=-1) + 1
-            pid = forks.start(
-                "live", url=url, name="only", acks=str(acks), first=first, deliveries=deliveries, kill_at=None
-            )
+            pid = forks.start("live", **options, first=first, kill_at=None, in_refit=False)
             assert forks.wait(pid) == 0
             done["lives"] += 1
         workload.check_consistent(store)
@@ -174,7 +171,7 @@ def test_kills_at_random_points(url: str, forks: Forks, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_kills_at_random_points(kind: str, url: str, forks: Forks, tmp_path: Path) -> None:
     done = run_kills(url, forks, tmp_path, kills=500, seed=2)
-    print(f"\n{kind}: {dict(done)}")  # noqa: T201 - `make soak` keeps what it prints
+    print(f"\n{kind}: {dict(done)}")
     assert done["killed"] == 500
 
 
