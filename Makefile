@@ -45,6 +45,10 @@ help: ## list the targets
 setup: $(VENV)/.installed ## create .venv and install surespan into it
 	$(call say,set-up is complete: $(BIN)/surespan --help)
 
+run: $(VENV)/.installed ## show the sets of a few sample texts
+	$(call say,the sets of three texts (the first start compiles the decoder, half a minute))
+	@$(BIN)/surespan predict --input examples/texts.jsonl
+
 lint: $(VENV)/.installed-test ## ruff (rules and format) and mypy --strict
 	$(call say,ruff)
 	@$(BIN)/ruff check .
