@@ -231,54 +231,67 @@ def test_rows_of_a_revision_are_the_same_for_ever(store: Store) -> None:
             assert sorted(load_scores(session, cells, at_revision=revision).nll) == expected
 
 
-def beside(url: str, held: Session, work: Callable[[Session], object]) -> threading.Thread:
-    """Start `work` in a transaction of its own and return once it waits for `held`, which is still open."""
+def beside(url: str, work: Callable[[Session], object]) -> tuple[threading.Thread, list[Exception]]:
+    """Start `work` in a transaction of its own and return once it waits for one that is open here."""
+    errors: list[Exception] = []
 
     def run() -> None:
         with Store(url) as other:
-            other.run(work)
+            try:
+                other.run(work)
+            except StoreConflict as error:
+                errors.append(error)
 
-    assert held.in_transaction()
     thread = threading.Thread(target=run)
     thread.start()
     thread.join(0.3)
     assert thread.is_alive(), "the second writer must wait for the first"
-    return thread
+    return thread, errors
+
+
+def scoring(project: int, model: int, task: int, *, stratum: str = "en") -> Callable[[Session], bool]:
+    return lambda session: record_scores(
+        session,
+        project,
+        model_id=model,
+        task_id=task,
+        label_revision=1,
+        stratum=stratum,
+        evidence="blind",
+        scores=SequenceScores(1.0, 1.0, 0.5),
+    )
 
 
 def test_revisions_are_given_out_one_transaction_after_another(url: str, store: Store) -> None:
-    project, model, (one, two) = prepare(store, 2)
-    options = {"model_id": model, "label_revision": 1, "stratum": "en", "evidence": "blind"}
-    row = SequenceScores(1.0, 1.0, 0.5)
+    project, model, (one, two, three) = prepare(store, 3)
+    store.run(scoring(project, model, one))
     with store.write() as session:
-        record_scores(session, project, task_id=one, scores=row, **options)  # type: ignore[arg-type]
-        later = beside(url, session, lambda s: record_scores(s, project, task_id=two, scores=row, **options))  # type: ignore[arg-type]
+        scoring(project, model, two, stratum="de")(session)
+        later, errors = beside(url, scoring(project, model, three, stratum="ru"))
     later.join()
+    assert errors == []
     with store.read() as session:
         rows = session.execute(sa.select(CalibrationScore.added_at_revision).order_by(CalibrationScore.task_id))
-        assert rows.scalars().all() == [1, 2]
+        assert rows.scalars().all() == [1, 2, 3]
     check_counters(store, project, model)
 
 
 def test_a_label_that_changes_while_it_is_scored_leaves_no_stale_row(url: str, store: Store) -> None:
-    project, model, (task,) = prepare(store, 1)
-    news = AnnotationRecord(0, datetime(2026, 2, 1, tzinfo=UTC), ())
+    project, model, (first, second) = prepare(store, 2)
+    empty = [AnnotationRecord(number, datetime(2026, 2, 1, tzinfo=UTC), ()) for number in (0, 1)]
     with store.write() as session:
-        record_scores(
-            session,
-            project,
-            model_id=model,
-            task_id=task,
-            label_revision=1,
-            stratum="en",
-            evidence="blind",
-            scores=SequenceScores(1.0, 1.0, 0.5),
-        )
-        change = beside(url, session, lambda s: record_annotation(s, task, news))
+        scoring(project, model, first)(session)
+        change, errors = beside(url, lambda s: record_annotation(s, first, empty[0]))
     change.join()
+    assert errors == [], "the change comes second and withdraws the row"
+    with store.write() as session:
+        record_annotation(session, second, empty[1])
+        late, errors = beside(url, scoring(project, model, second))
+    late.join()
+    assert "expected the label to be at revision 1 still, got 2" in str(errors[0]), "the row comes second: refused"
     with store.read() as session:
         assert [cell.n for cell in load_cells(session, project, model_id=model)] == [0]
-        assert [each.revision for each in unscored_labels(session, project, model_id=model)] == [2]
+        assert [each.revision for each in unscored_labels(session, project, model_id=model)] == [2, 2]
 
 
 def test_bulk_reads_follow_the_callers_cells(store: Store) -> None:
