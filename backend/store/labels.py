@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from backend.errors import NotFound, StoreConflict
 from backend.store.calibration import withdraw_scores
 from backend.store.columns import plain
-from backend.store.engine import database_now
+from backend.store.engine import database_now, is_postgresql
 from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
 from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
 from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
@@ -186,8 +186,10 @@ def label_history(session: Session, task_id: int) -> list[tuple[datetime, str, i
 def _lock(session: Session, project_id: int, annotation_id: int, tasks: set[int]) -> tuple[Annotation, set[int]]:
     key = {"project_id": project_id, "annotation_id": annotation_id}
     blank = {"was_cancelled": False, "ground_truth": False, "bulk": False, "origins": {}}
-    known = get_or_create(session, Annotation, key, blank).task_id
-    concerned = tasks | ({known} if known is not None else set())
+    row = get_or_create(session, Annotation, key, blank)
+    concerned = tasks | ({row.task_id} if row.task_id is not None else set())
+    if not is_postgresql(session):
+        return row, concerned  # a writing transaction of SQLite has the database to itself
     if concerned:
         session.execute(sa.select(Task.id).where(Task.id.in_(concerned)).order_by(Task.id).with_for_update())
     row = session.execute(

@@ -32,7 +32,8 @@ def get_or_create(
         query = query.with_for_update().execution_options(populate_existing=True)
     found = session.execute(query).scalar_one_or_none()
     if found is None:
-        statement = insert(session, table).values(dict(key) | dict(fresh))
-        session.execute(statement.on_conflict_do_nothing(index_elements=list(key)))
+        statement = insert(session, table).on_conflict_do_nothing(index_elements=list(key)).returning(table)
+        found = session.scalars(statement, [dict(key) | dict(fresh)]).one_or_none()
+    if found is None:  # another process was quicker
         found = session.execute(query).scalar_one()
     return found
