@@ -15,6 +15,7 @@ _COMMANDS = {
     "db": ("db", "Upgrade, check or copy the database."),
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "recalibrate": ("recalibrate", "Refit the thresholds now."),
+    "serve": ("serve", "Serve predictions to Label Studio over HTTP."),
     "train": ("train", "Train a tagger on labelled files."),
 }
 

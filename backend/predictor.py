@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from backend.constraints import constrain
 from backend.starter import load_starter, starter_name
-from backend.tagger.spans import CharSpan, to_char_spans
+from backend.stopwatch import Stopwatch
+from backend.tagger.spans import CharSpan, Inexpressible, to_char_spans
 from backend.tagger.tagger import Tagged, Tagger
-from conformal.labels import Span
-from conformal.prediction import PredictionSet, predict_set
+from conformal.full import Ranked
+from conformal.labels import LabelSpace, Span
+from conformal.prediction import PredictionSet, predict_set, text_candidates
 from conformal.rows import TaskRows
 from conformal.scores import Method, boundary_u
+from conformal.subsequence import Candidates, candidate_spans, listing_floor
 from conformal.thresholds import Thresholds, calibrate
+from conformal.trellis import entity_marginals, kbest
 
 STARTER_VERSION = 0  # the database's own versions start at 1
+LISTED = 16  # labelings listed for every text: most sets lie within, and a later threshold can be tried on them
 
 
 class Guarantee(StrEnum):
@@ -42,13 +48,20 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The sets of one text, in characters."""
+    """The sets of one text, in characters, and the list of labelings they were cut from.
+
+    `ignored` are fixed spans that no labeling of the tokens says; see `backend.constraints`.
+    """
 
     tagged: Tagged
     sets: PredictionSet
     guarantee: Guarantee
     threshold_version: int
     model_version: str
+    space: LabelSpace = field(repr=False)
+    ranked: Ranked = field(repr=False)
+    candidates: Candidates = field(repr=False)
+    ignored: tuple[Inexpressible, ...] = ()
 
     def char_spans(self, spans: Sequence[Span]) -> list[CharSpan]:
         """Token spans of this text as character spans."""
@@ -134,16 +147,66 @@ class Predictor:
         *,
         languages: Sequence[str | None] | None = None,
         tasks: Sequence[str | int] | None = None,
+        fixed: Sequence[Sequence[CharSpan]] | None = None,
+        watch: Stopwatch | None = None,
     ) -> list[Prediction]:
         """Return the sets of each text, in order.
 
-        `tasks` names each text for randomised boundaries; without it, the text itself does.
-        """
-        names = texts if tasks is None else tasks
-        tagged = self.tagger.potentials(texts, languages=languages)
-        return [self._predict(made, name) for made, name in zip(tagged, names, strict=True)]
+        Args:
+            tasks: names each text for randomised boundaries; without it, the text itself does.
+            fixed: spans of each text that are given. Labelings are then the best of those that hold exactly these
+                spans there, with probabilities conditional on them (METHODS 1); a set of those promises nothing.
+            watch: told how long tagging, decoding and sets took.
 
-    def _predict(self, tagged: Tagged, task: str | int) -> Prediction:
+        Raises:
+            NoLegalLabeling: when no labeling holds the fixed spans.
+        """
+        clock = watch or Stopwatch()
+        names = texts if tasks is None else tasks
+        with clock.measure("tagging"):
+            tagged = self.tagger.potentials(texts, languages=languages)
+        ignored: list[tuple[Inexpressible, ...]] = [()] * len(tagged)
+        if fixed is not None:
+            for i, spans in enumerate(fixed):
+                tagged[i], ignored[i] = constrain(tagged[i], spans, space=self.tagger.space)
+        with clock.measure("decoding"):
+            ranked, candidates = self._decode(tagged)
+        with clock.measure("sets"):
+            made = [self._predict(*each) for each in zip(tagged, names, ranked, candidates, ignored, strict=True)]
+        if fixed is None:
+            return made
+        return [
+            replace(each, guarantee=Guarantee.NONE) if spans else each for each, spans in zip(made, fixed, strict=True)
+        ]
+
+    def _decode(self, tagged: Sequence[Tagged]) -> tuple[list[Ranked], list[Candidates]]:
+        """List the best labelings and the candidate spans of all texts, in two calls that hold no lock."""
+        thresholds, space = self.calibration.thresholds, self.tagger.space
+        potentials = [each.potentials for each in tagged]
+        ranked = [Ranked.of(best) for best in kbest(potentials, max(self.max_shown, LISTED))]
+        best = [space.spans(each.labels[0]) for each in ranked]
+        method = thresholds.entity_method
+        if method.top_k is not None:
+            candidates = [
+                text_candidates(each, space, thresholds=thresholds, best=spans)
+                for each, spans in zip(potentials, best, strict=True)
+            ]
+        else:
+            marginals = entity_marginals(potentials, space, floor=listing_floor(space, method.p_min))
+            candidates = [
+                candidate_spans(each, space, p_min=method.p_min, extra=spans)
+                for each, spans in zip(marginals, best, strict=True)
+            ]
+        return ranked, candidates
+
+    def _predict(
+        self,
+        tagged: Tagged,
+        task: str | int,
+        ranked: Ranked,
+        candidates: Candidates,
+        ignored: tuple[Inexpressible, ...],
+    ) -> Prediction:
         thresholds = self.calibration.thresholds
         secret, project = self._draw
         sets = predict_set(
@@ -155,11 +218,23 @@ class Predictor:
             u=boundary_u(secret, project, task) if thresholds.method.needs_u else None,
             max_shown=self.max_shown,
             max_sequences=self.max_sequences,
+            ranked=ranked,
+            candidates=candidates,
         )
         # Too few labels in this text's pool: whatever the others are worth, nothing can be said here.
         enough = thresholds.pool(sets.stratum).pool.calibrated
         guarantee = self.calibration.guarantee if enough else Guarantee.NONE
-        return Prediction(tagged, sets, guarantee, self.calibration.version, self.model_version)
+        return Prediction(
+            tagged,
+            sets,
+            guarantee,
+            self.calibration.version,
+            self.model_version,
+            self.tagger.space,
+            ranked,
+            candidates,
+            ignored,
+        )
 
 
 def starter_calibration(

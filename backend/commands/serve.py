@@ -1,0 +1,126 @@
+"""`surespan serve`: the HTTP backend under gunicorn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backend.commands.errors import reported
+from backend.errors import InvalidSetting
+from backend.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+# Label Studio waits 100 s for a prediction; a stop lets those finish.
+_GRACE = 110
+
+
+@click.command(name="serve")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port. [default: PORT or 9090]")
+@click.option("--host", help="Address to listen on. [default: SURESPAN_HOST; loopback without credentials]")
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes; more than one needs PostgreSQL. [default: 1]")
+@reported
+def command(port: int | None, host: str | None, workers: int | None) -> None:
+    """Serve predictions to Label Studio."""
+    given = {"port": port, "host": host, "workers": workers}
+    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+    serve(settings)
+
+
+def serve(settings: Settings) -> None:
+    """Run the service until it is told to stop.
+
+    Raises:
+        InvalidSetting: when settings do not go together.
+        SchemaMismatch: when the database does not fit; better now than in every worker.
+    """
+    from backend.http.security import bind_address
+    from backend.logs import configure_logging
+    from backend.store import open_store
+
+    address = bind_address(settings)
+    with open_store(settings.database_url) as store:
+        if store.is_sqlite and settings.workers > 1:
+            raise InvalidSetting(
+                f"WORKERS: expected 1 with SQLite, got {settings.workers}: threads serve many at once; for more "
+                "processes put a PostgreSQL address into SURESPAN_DATABASE_URL"
+            )
+    configure_logging(settings.log_level)
+    _say_licence(settings)
+    _application(settings, address).run()
+
+
+def _say_licence(settings: Settings) -> None:
+    import logging
+
+    if settings.model is None:
+        logging.getLogger(__name__).info(
+            "the bundled weights are licensed CC BY-NC-SA 4.0 (not for commercial use); the code is Apache-2.0"
+        )
+
+
+def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gunicorn has no types
+    from gunicorn.app.base import BaseApplication
+
+    from backend.serving.admission import process_threads
+
+    class Application(BaseApplication):  # type: ignore[misc]
+        """gunicorn's application, configured from our settings and from nothing else."""
+
+        def load_config(self) -> None:
+            """Hand the settings over."""
+            shown = f"[{address}]" if ":" in address else address
+            values = {
+                "bind": f"{shown}:{settings.port}",
+                "workers": settings.workers,
+                "worker_class": "gthread",
+                "threads": process_threads(settings.threads),
+                "preload_app": False,
+                "timeout": 120,
+                "graceful_timeout": _GRACE,
+                "keepalive": 5,
+                "proc_name": "surespan",
+                "logger_class": _logger_class(),
+                "worker_exit": _close,
+                "control_socket_disable": True,
+            }
+            for name, value in values.items():
+                if name in self.cfg.settings:
+                    self.cfg.set(name, value)
+
+        def load(self) -> Flask:
+            """Make the application inside the worker."""
+            from backend.app import create_app
+
+            return create_app(settings)
+
+    return Application()
+
+
+def _logger_class() -> Any:  # noqa: ANN401 - gunicorn has no types
+    from gunicorn.glogging import Logger
+
+    class PlainLogger(Logger):  # type: ignore[misc]
+        """gunicorn's messages through our own handler; requests are logged by the application."""
+
+        def setup(self, cfg: Any) -> None:  # noqa: ANN401, ARG002 - gunicorn's signature
+            """Leave the handlers as `configure_logging` set them."""
+            self.error_log.propagate = True
+            self.error_log.handlers[:] = []
+            self.access_log.disabled = True
+
+        def access(self, *arguments: Any) -> None:  # noqa: ANN401 - gunicorn's signature
+            """Say nothing."""
+
+    return PlainLogger
+
+
+def _close(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 - gunicorn's signature
+    from backend.app import EXTENSION
+
+    app = getattr(worker, "wsgi", None)
+    service = getattr(app, "extensions", {}).get(EXTENSION)
+    if service is not None:
+        service.close()

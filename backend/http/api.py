@@ -1,0 +1,212 @@
+"""`/api/v1`: the sets of a text, and what the database knows about projects, for programs and pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+from sqlalchemy.orm import Session
+
+from backend.errors import NotFound
+from backend.http.bodies import read_json
+from backend.http.openapi import document
+from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_project
+from backend.serving.service import Service
+from backend.store.jobs import list_jobs, load_job
+from backend.store.monitor import list_alarms
+from backend.store.projects import find_project, list_projects, lookup_model
+from backend.store.reports import live_coverage, review_queue
+from backend.store.thresholds import active_version, load_thresholds
+from backend.store.types import JobRecord, ModelRecord, ProjectRecord
+
+PREFIX = "/api/v1"
+MAX_LIMIT = 500
+
+
+def blueprint(service: Service) -> Blueprint:
+    """Return the routes over a service."""
+    routes = Blueprint("api", __name__, url_prefix=PREFIX)
+
+    @routes.get("/openapi.json")
+    def openapi() -> Response:
+        return jsonify(document())
+
+    @routes.post("/sets")
+    def sets() -> Response:
+        return jsonify(_sets(service))
+
+    @routes.get("/projects")
+    def projects() -> Response:
+        with service.reads.read() as session:
+            return jsonify({"projects": [_project(each) for each in list_projects(session)]})
+
+    @routes.get("/projects/<uid>/thresholds")
+    def thresholds(uid: str) -> Response:
+        with service.reads.read() as session:
+            return jsonify(_thresholds(session, *_find(service, session, uid)))
+
+    @routes.get("/projects/<uid>/coverage")
+    def coverage(uid: str) -> Response:
+        with service.reads.read() as session:
+            return jsonify(_coverage(session, *_find(service, session, uid), method=service.settings.method))
+
+    @routes.get("/projects/<uid>/queue")
+    def queue(uid: str) -> Response:
+        limit = _limit(50)
+        with service.reads.read() as session:
+            project, model = _find(service, session, uid)
+            found = [] if model is None else review_queue(session, project.id, model_id=model.id, limit=limit)
+        tasks = [
+            {
+                "task": each.task,
+                "probability": each.probability,
+                "set_size": each.set_size,
+                "open": each.is_open,
+                "stratum": each.stratum,
+                "served_at": each.served_at.isoformat(),
+            }
+            for each in found
+        ]
+        return jsonify({"project": project.uid, "tasks": tasks})
+
+    @routes.get("/jobs")
+    def jobs() -> Response:
+        uid = request.args.get("project")
+        limit = _limit(50)
+        with service.reads.read() as session:
+            project = None if uid is None else _find(service, session, uid)[0]
+            found = list_jobs(session, project_id=None if project is None else project.id, limit=limit)
+        return jsonify({"jobs": [_job(each) for each in found]})
+
+    @routes.get("/jobs/<int(max=9223372036854775807):number>")
+    def job(number: int) -> Response:
+        with service.reads.read() as session:
+            found = load_job(session, number)
+        if found is None:
+            raise NotFound("expected the id of a job, got one that does not exist")
+        return jsonify(_job(found))
+
+    return routes
+
+
+def _sets(service: Service) -> dict[str, Any]:
+    body = read_json()
+    if not isinstance(body, dict):
+        raise InvalidPayload("a JSON object with 'text'", describe_kind(body))
+    text = body.get("text")
+    if not isinstance(text, str):
+        raise InvalidPayload("a text under 'text'", kind_of(body, "text"))
+    if len(text) > service.settings.max_text:
+        raise InvalidPayload(f"a text of at most {service.settings.max_text} characters", f"one of {len(text)}")
+    language = body.get("language")
+    if language is not None and not (isinstance(language, str) and 0 < len(language) <= 20):
+        raise InvalidPayload("a language code of at most 20 characters under 'language'", kind_of(body, "language"))
+    alpha = _alpha(body)
+    project = read_project(body, default="local")
+    with service.admission.enter():
+        predictor = service.views.local(project, alpha=alpha)
+        with service.gate.turn(project):
+            made = predictor.predict([text], languages=[language])[0]
+    from backend.promise import describe  # noqa: PLC0415 - the model's libraries are there by now
+
+    return made.as_dict() | {"promise": describe(made)}
+
+
+def _alpha(body: Mapping[str, Any]) -> str | None:
+    given = body.get("alpha")
+    if given is None:
+        return None
+    try:
+        number = Decimal(given) if isinstance(given, str) and len(given) <= 20 else Decimal(0)
+    except InvalidOperation:
+        number = Decimal(0)
+    if not (number.is_finite() and 0 < number < 1):
+        raise InvalidPayload("a decimal number between 0 and 1 as a text under 'alpha'", kind_of(body, "alpha"))
+    return str(given)
+
+
+def _limit(default: int) -> int:
+    raw = request.args.get("limit")
+    if raw is None:
+        return default
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 6 and 1 <= int(raw) <= MAX_LIMIT):
+        raise InvalidPayload(f"a whole number from 1 to {MAX_LIMIT} as 'limit'", "something else")
+    return int(raw)
+
+
+def _find(service: Service, session: Session, uid: str) -> tuple[ProjectRecord, ModelRecord | None]:
+    project = None if "\x00" in uid else find_project(session, uid)
+    if project is None:
+        raise NotFound("expected the id or uid of a project, got one that does not exist: see /api/v1/projects")
+    header = service.loader.header()
+    return project, lookup_model(session, header.name, header.hash)
+
+
+def _project(project: ProjectRecord) -> dict[str, Any]:
+    return {"uid": project.uid, "id": project.key, "title": project.title, "alpha": project.alpha}
+
+
+def _thresholds(session: Session, project: ProjectRecord, model: ModelRecord | None) -> dict[str, Any]:
+    version = None if model is None else active_version(session, project.id, model_id=model.id)
+    if version is None:
+        return {"project": project.uid, "threshold_version": 0, "thresholds": []}
+    return {
+        "project": project.uid,
+        "threshold_version": version.id,
+        "alpha": version.alpha,
+        "method": version.method,
+        "evidence": version.evidence,
+        "guarantee": version.guarantee,
+        "n": version.n,
+        "created_at": version.created_at.isoformat(),
+        "thresholds": [
+            {
+                "kind": each.kind,
+                "pool": each.pool,
+                "n": each.n,
+                "n_infinite": each.n_infinite,
+                "tau": None if math.isinf(each.tau) else each.tau,
+            }
+            for each in load_thresholds(session, version.id)
+        ],
+    }
+
+
+def _coverage(session: Session, project: ProjectRecord, model: ModelRecord | None, *, method: str) -> dict[str, Any]:
+    from conformal.monitor.coverage import clopper_pearson  # noqa: PLC0415 - brings the kernels' compiler in
+
+    found = [] if model is None else live_coverage(session, project.id, model_id=model.id, method=method)
+
+    def row(covered: int, total: int, opened: int) -> dict[str, Any]:
+        share = covered / total if total else None
+        interval = list(clopper_pearson(covered, total)) if total else None
+        return {"covered": covered, "total": total, "open": opened, "coverage": share, "interval_95": interval}
+
+    whole = [sum(values) for values in zip(*((s.covered, s.total, s.open) for s in found), strict=True)] or [0, 0, 0]
+    return {
+        "project": project.uid,
+        "overall": row(*whole),
+        "strata": [{"stratum": each.stratum, **row(each.covered, each.total, each.open)} for each in found],
+        "alarms": [
+            {"kind": each.kind, "stratum": each.stratum, "value": each.value, "message": each.message}
+            for each in list_alarms(session, project.id)
+        ],
+    }
+
+
+def _job(job: JobRecord) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "key": job.key,
+        "state": job.state,
+        "attempts": job.attempts,
+        "done": job.progress_done,
+        "total": job.progress_total,
+        "note": job.progress_note,
+        "result": job.result,
+        "error": job.error,
+    }

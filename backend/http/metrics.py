@@ -1,0 +1,97 @@
+"""`/metrics` for Prometheus: what this process counted, and what the database says now.
+
+With several gunicorn workers each process has counters of its own and answers for itself; the figures from the
+database are the same in all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from flask import Blueprint, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from backend.errors import BackendError
+from backend.serving.service import Service
+from backend.store.events import inbox_depth
+from backend.store.projects import list_projects, lookup_model
+from backend.store.reports import count_versions, live_coverage
+from backend.store.thresholds import active_version_ids
+
+_log = logging.getLogger(__name__)
+KEPT_SECONDS = 15.0  # live coverage joins large tables; scrapes may come every second
+
+
+class DatabaseCollector(Collector):
+    """Figures that live in the database, read at most every `KEPT_SECONDS`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._lock = threading.Lock()
+        self._at = float("-inf")
+        self._families: list[Metric] = []
+
+    def describe(self) -> list[Metric]:
+        """Name nothing, so that registering does not read the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families; none when the database cannot be read."""
+        with self._lock:
+            if time.monotonic() - self._at > KEPT_SECONDS:
+                try:
+                    self._families = list(self._read())
+                except BackendError as error:
+                    _log.warning("metrics of the database not read", extra={"reason": type(error).__name__})
+                    self._families = []
+                self._at = time.monotonic()
+            yield from self._families
+
+    def _read(self) -> Iterator[Metric]:
+        header = self._service.loader.header()
+        inbox = GaugeMetricFamily("surespan_inbox_events", "Events that wait, and that are dead.", labels=["state"])
+        refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made.")
+        active = GaugeMetricFamily("surespan_active_version", "Version that serves a project.", labels=["project"])
+        covered = GaugeMetricFamily(
+            "surespan_live_coverage", "Share of labelled tasks whose set held the label.", labels=["project", "stratum"]
+        )
+        judged = GaugeMetricFamily(
+            "surespan_live_coverage_tasks", "Labelled tasks behind the live coverage.", labels=["project", "stratum"]
+        )
+        with self._service.reads.read() as session:
+            for state, count in inbox_depth(session).items():
+                inbox.add_metric([state], count)
+            refits.add_metric([], count_versions(session))
+            model = lookup_model(session, header.name, header.hash)
+            versions = active_version_ids(session)
+            for project in list_projects(session) if model is not None else []:
+                version = versions.get((project.id, model.id)) if model is not None else None
+                active.add_metric([project.uid], version or 0)
+                if model is None:
+                    continue
+                method = self._service.settings.method
+                for each in live_coverage(session, project.id, model_id=model.id, method=method):
+                    covered.add_metric([project.uid, each.stratum], each.covered / each.total)
+                    judged.add_metric([project.uid, each.stratum], each.total)
+        yield from (inbox, refits, active, covered, judged)
+
+
+def blueprint(service: Service) -> Blueprint:
+    """Return the route over a service."""
+    routes = Blueprint("metrics", __name__)
+    measures = service.measures
+    measures.registry.register(DatabaseCollector(service))
+
+    @routes.get("/metrics")
+    def metrics() -> Response:
+        measures.model_ready.set(service.loader.state == "ready")
+        measures.backlog.set(service.recorder.backlog)
+        measures.waiting.set(service.gate.waiting)
+        return Response(generate_latest(measures.registry), content_type=CONTENT_TYPE_LATEST)
+
+    return routes

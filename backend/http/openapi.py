@@ -1,0 +1,231 @@
+"""The OpenAPI document of the service, written by hand and held to what the routes do by tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend import __version__
+
+Schema = dict[str, Any]
+
+
+def document() -> Schema:
+    """Return the document."""
+    return {
+        "openapi": "3.0.3",
+        "info": {
+            "title": "Surespan",
+            "version": __version__,
+            "description": "Label Studio's backend contract, and the sets behind it.",
+        },
+        "paths": _contract() | _own(),
+        "components": {
+            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+            "schemas": {"Problem": _PROBLEM, "Set": _SET, "Job": _JOB},
+        },
+        "security": [{"basic": []}],
+    }
+
+
+def _contract() -> Schema:
+    project = {"type": "string", "minLength": 1, "maxLength": 100, "description": "<id>.<created timestamp>"}
+    return {
+        "/health": {
+            "get": _get("Whether the process answers, and how far its model is.", _object(status=_TEXT, model=_TEXT))
+        },
+        "/setup": {
+            "post": _post(
+                "The version that predictions carry now.",
+                _object(["project", "schema"], project=project, schema=_TEXT),
+                _object(["model_version"], model_version=_TEXT),
+            )
+        },
+        "/predict": {
+            "post": _post(
+                "Predictions, one entry per task in order.",
+                _object(["tasks"], tasks=_list({}), project=project, label_config=_TEXT, params={"type": "object"}),
+                _object(["results"], results=_list({})),
+            )
+        },
+        "/webhook": {
+            "post": _post(
+                "Stores an event.",
+                _object(["action"], action=_TEXT),
+                _object(["status", "event"], status=_TEXT, event=_WHOLE),
+            )
+        },
+        "/train": {
+            "post": _post(
+                "Queues a refit.",
+                _object(["project"], project=project),
+                _object(["status", "job"], status=_TEXT, job=_TEXT),
+            )
+        },
+        "/versions": {
+            "get": _get(
+                "Versions that serve, newest first.",
+                _object(["versions"], versions=_list(_TEXT)),
+                [_query("project", _TEXT)],
+            )
+        },
+        "/validate": {
+            "post": _post(
+                "What a label config lets the model say.",
+                _object(["config"], config=_TEXT),
+                _object(["status"], status=_TEXT),
+            )
+        },
+        "/metrics": {
+            "get": {
+                "summary": "Metrics for Prometheus.",
+                "responses": {"200": {"description": "Metrics.", "content": {"text/plain": {"schema": _TEXT}}}}
+                | _FAILURES,
+            }
+        },
+    }
+
+
+def _own() -> Schema:
+    uid = {
+        "name": "uid",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    }
+    number = {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
+    limit = _query("limit", {"type": "integer", "minimum": 1, "maximum": 500})
+    asked = _object(
+        ["text"],
+        text=_TEXT,
+        language={"type": "string", "nullable": True, "minLength": 1, "maxLength": 20},
+        alpha={"type": "string", "nullable": True, "description": "A decimal number between 0 and 1."},
+        project={"type": "string", "minLength": 1, "maxLength": 100},
+    )
+    return {
+        "/api/v1/openapi.json": {"get": _get("This document.", {"type": "object"})},
+        "/api/v1/sets": {"post": _post("The sets of a text.", asked, _ref("Set"))},
+        "/api/v1/projects": {"get": _get("Projects, oldest first.", _object(["projects"], projects=_list(_OBJECT)))},
+        "/api/v1/projects/{uid}/thresholds": {
+            "get": _get(
+                "Thresholds that serve a project.",
+                _object(["project", "threshold_version", "thresholds"], thresholds=_list(_OBJECT)),
+                [uid],
+            )
+        },
+        "/api/v1/projects/{uid}/coverage": {
+            "get": _get(
+                "How often served sets held the label.",
+                _object(["project", "overall", "strata"], overall=_OBJECT, strata=_list(_OBJECT)),
+                [uid],
+            )
+        },
+        "/api/v1/projects/{uid}/queue": {
+            "get": _get(
+                "Unlabelled tasks, least certain first.",
+                _object(["project", "tasks"], project=_TEXT, tasks=_list(_OBJECT)),
+                [uid, limit],
+            )
+        },
+        "/api/v1/jobs": {
+            "get": _get(
+                "Jobs, newest first.", _object(["jobs"], jobs=_list(_ref("Job"))), [_query("project", _TEXT), limit]
+            )
+        },
+        "/api/v1/jobs/{number}": {"get": _get("One job.", _ref("Job"), [number])},
+    }
+
+
+def _object(required: list[str] | None = None, **properties: Schema) -> Schema:
+    schema: Schema = {"type": "object", "properties": properties}
+    return schema | {"required": required} if required else schema
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _query(name: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _json(description: str, schema: Schema) -> Schema:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _get(summary: str, answer: Schema, parameters: list[Schema] | None = None) -> Schema:
+    return {
+        "summary": summary,
+        "parameters": parameters or [],
+        "responses": {"200": _json("Done.", answer)} | _FAILURES,
+    }
+
+
+def _post(summary: str, body: Schema, answer: Schema) -> Schema:
+    asked = {"required": True, "content": {"application/json": {"schema": body}}}
+    return {"summary": summary, "requestBody": asked, "responses": {"200": _json("Done.", answer)} | _FAILURES}
+
+
+_TEXT: Schema = {"type": "string"}
+_WHOLE: Schema = {"type": "integer"}
+_NUMBER: Schema = {"type": "number"}
+_OBJECT: Schema = {"type": "object"}
+_PROBLEM = _object(["error", "expected", "got", "hint"], error=_TEXT, expected=_TEXT, got=_TEXT, hint=_TEXT)
+_FAILURES: Schema = {
+    status: _json(meaning, _ref("Problem"))
+    for status, meaning in {
+        "400": "Not of the documented shape.",
+        "401": "No valid credentials.",
+        "403": "Not from there.",
+        "404": "Not found.",
+        "413": "Too large.",
+        "422": "Understood, but not usable.",
+        "503": "Not now: the model is loading, or the database is busy.",
+    }.items()
+}
+_SPAN = _object(["start", "end", "label", "text"], start=_WHOLE, end=_WHOLE, label=_TEXT, text=_TEXT)
+_LABELING = _object(
+    ["rank", "probability", "p_value", "spans"], rank=_WHOLE, probability=_NUMBER, p_value=_NUMBER, spans=_list(_SPAN)
+)
+_SET = _object(
+    [
+        "text",
+        "language",
+        "stratum",
+        "pool",
+        "alpha",
+        "n",
+        "guarantee",
+        "threshold_version",
+        "model_version",
+        "open",
+        "set_size",
+        "labelings",
+        "spans",
+        "promise",
+    ],
+    text=_TEXT,
+    language=_TEXT,
+    stratum=_TEXT,
+    pool=_TEXT,
+    alpha=_TEXT,
+    n=_WHOLE,
+    guarantee={"type": "string", "enum": ["own", "assisted", "borrowed", "none"]},
+    threshold_version=_WHOLE,
+    model_version=_TEXT,
+    open={"type": "boolean"},
+    set_size={"type": "integer", "nullable": True},
+    labelings=_list(_LABELING),
+    spans=_list(_object(["start", "end", "text", "labels", "flagged"], labels=_list(_OBJECT))),
+    promise=_TEXT,
+)
+_JOB = _object(
+    ["id", "kind", "key", "state"],
+    id=_WHOLE,
+    kind=_TEXT,
+    key=_TEXT,
+    state={"type": "string", "enum": ["queued", "running", "done", "failed", "cancelled"]},
+)

@@ -1,0 +1,69 @@
+"""Interactive mode: which regions an annotator has fixed, and which are in view already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from backend.labelstudio.config import Target
+from backend.labelstudio.payloads import TaskIn
+from backend.store.types import TextSpan
+
+_UNTOUCHED = "prediction"
+
+
+@dataclass(frozen=True)
+class Given:
+    """`fixed` spans are taken as they are; `present` ones are not suggested again. Classes are the model's.
+
+    A fixed region whose label stands for no class of the model has the label itself as its class: no labeling says
+    it, so its tokens are kept free (see `backend.constraints`).
+    """
+
+    fixed: tuple[TextSpan, ...]
+    present: frozenset[TextSpan]
+
+
+def read_given(regions: Iterable[Mapping[str, Any]], task: TaskIn, *, target: Target, model_version: str) -> Given:
+    """Sort the regions that came with the request.
+
+    What an annotator drew or changed is fixed. What stands as it was predicted is not: the model may change its mind
+    about it. The editor sends only the regions of the label in use, so where it shows a prediction of ours, that
+    prediction's other spans count as present too.
+    """
+    fixed: list[TextSpan] = []
+    present: set[TextSpan] = set()
+    from_prediction = False
+    for region in regions:
+        span = _span(region, target)
+        origin = region.get("origin")
+        from_prediction |= isinstance(origin, str) and origin.startswith(_UNTOUCHED)
+        if span is None:
+            continue
+        present.add(span)
+        if origin != _UNTOUCHED:
+            fixed.append(span)
+    if from_prediction:
+        for prediction in task.predictions:
+            result = prediction.get("result")
+            if prediction.get("model_version") == model_version and isinstance(result, list):
+                shown = (_span(region, target) for region in result if isinstance(region, dict))
+                present.update(span for span in shown if span is not None)
+    return Given(tuple(fixed), frozenset(present))
+
+
+def _span(region: Mapping[str, Any], target: Target) -> TextSpan | None:
+    value = region.get("value")
+    if region.get("from_name") != target.control or not isinstance(value, dict):
+        return None
+    start, end, labels = value.get("start"), value.get("end"), value.get("labels")
+    if not _is_offset(start) or not _is_offset(end) or not isinstance(labels, list) or not labels:
+        return None
+    if not isinstance(labels[0], str) or not 0 <= start < end:
+        return None
+    return TextSpan(start, end, target.class_of(labels[0]) or labels[0])
+
+
+def _is_offset(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,136 @@
+"""Outcomes as Label Studio predictions: worst first, so that the last one, which becomes the prelabel, is rank 1.
+
+Every name in a result comes from the project's label config; one wrong name would make Label Studio drop the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+from backend.labelstudio.config import Target
+from backend.outcome import DoubtfulSpan, Outcome, ShownLabeling
+from backend.store.types import TextSpan
+
+NOT_AN_ENTITY = "O"
+
+Result = dict[str, Any]
+
+
+def ranked_version(model_version: str, rank: int) -> str:
+    """Return the version that a rank is stored under.
+
+    >>> ranked_version("m@0+cal.3", 1), ranked_version("m@0+cal.3", 2)
+    ('m@0+cal.3', 'm@0+cal.3 #2')
+    """
+    return model_version if rank == 1 else f"{model_version} #{rank}"
+
+
+def render(outcome: Outcome, text: str, *, target: Target, project: str, task: str) -> list[Result]:
+    """Return the predictions of a task in the order that Label Studio wants them: rank 1 last."""
+    return [
+        {
+            "model_version": ranked_version(outcome.model_version, labeling.rank),
+            "score": labeling.probability,
+            "result": _results(outcome, labeling, text, target=target, project=project, task=task),
+        }
+        for labeling in reversed(outcome.labelings)
+    ]
+
+
+def render_empty(model_version: str, *, score: float = 0.0) -> list[Result]:
+    """Return the prediction of a task that gets none: its place is kept, and it is first in "least certain first"."""
+    return [{"model_version": model_version, "score": score, "result": []}]
+
+
+def render_suggestion(
+    outcome: Outcome, text: str, *, target: Target, project: str, task: str, present: Collection[TextSpan]
+) -> Result:
+    """Return the answer of interactive mode: what the best consistent labelings add to the spans that are there.
+
+    The editor takes one prediction; the other labelings go along under `alternatives`.
+    """
+    rendered = [
+        {
+            "model_version": ranked_version(outcome.model_version, labeling.rank),
+            "score": labeling.probability,
+            "result": [
+                _label(span, text, target=target, region=_region(project, task, span.start, span.end, labeling.rank))
+                for span in labeling.spans
+                if span not in present
+            ],
+        }
+        for labeling in outcome.labelings
+    ]
+    return rendered[0] | {"alternatives": rendered[1:]}
+
+
+def _results(
+    outcome: Outcome, labeling: ShownLabeling, text: str, *, target: Target, project: str, task: str
+) -> list[Result]:
+    doubts = {(each.start, each.end): each for each in outcome.spans}
+    held = {(span.start, span.end): span for span in labeling.spans}
+    flagged = {key for key, doubt in doubts.items() if doubt.flagged} if target.flag else set()
+    about = {
+        "set_size": outcome.set_size,
+        "open": outcome.open,
+        "alpha": outcome.alpha,
+        "n": outcome.n,
+        "guarantee": outcome.guarantee,
+        "threshold_version": outcome.threshold_version,
+    }
+    results: list[Result] = []
+    for start, end in sorted(held.keys() | flagged):
+        region = _region(project, task, start, end, labeling.rank)
+        doubt = doubts.get((start, end))
+        meta = about | (_doubt(doubt, target) if doubt is not None and doubt.flagged else {})
+        span = held.get((start, end))
+        own = _probability(doubt, span)
+        score = {} if own is None else {"score": own}
+        if (start, end) in flagged and target.flag is not None:
+            value = {"start": start, "end": end, "text": text[start:end], "labels": [target.flag.value]}
+            results.append(_result(region, target.flag.control, target, value) | score | {"meta": meta})
+            meta = {}  # both results are one region, and its meta is said once
+        if span is not None:
+            label = _label(span, text, target=target, region=region) | score
+            results.append(label | {"meta": meta} if meta else label)
+    return results
+
+
+def _label(span: TextSpan, text: str, *, target: Target, region: str) -> Result:
+    value = {
+        "start": span.start,
+        "end": span.end,
+        "text": text[span.start : span.end],
+        "labels": [target.labels[span.label]],
+    }
+    return _result(region, target.control, target, value)
+
+
+def _result(region: str, control: str, target: Target, value: dict[str, Any]) -> Result:
+    return {"id": region, "from_name": control, "to_name": target.text.name, "type": "labels", "value": value}
+
+
+def _doubt(doubt: DoubtfulSpan, target: Target) -> dict[str, Any]:
+    names = [target.labels.get(held.label, NOT_AN_ENTITY) for held in doubt.labels]
+    shown = " | ".join("not an entity" if name == NOT_AN_ENTITY else name for name in names)
+    return {
+        "text": [shown or "no label is likely enough"],
+        "candidates": names,
+        "p_values": [round(held.p_value, 6) for held in doubt.labels],
+        "probabilities": [round(held.probability, 6) for held in doubt.labels],
+    }
+
+
+def _probability(doubt: DoubtfulSpan | None, span: TextSpan | None) -> float | None:
+    if doubt is None or span is None:
+        return None
+    found = [held.probability for held in doubt.labels if held.label == span.label]
+    return min(1.0, max(0.0, found[0])) if found else None
+
+
+def _region(project: str, task: str, start: int, end: int, rank: int) -> str:
+    """Return an id that is the same whenever this span of this rank is shown again, under any version."""
+    name = f"{project}\0{task}\0{start}\0{end}\0{rank}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(name).hexdigest()[:16]

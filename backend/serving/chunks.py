@@ -1,0 +1,230 @@
+"""A chunk of tasks to their entries: from the cache, from whoever computes them already, or from the model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backend.errors import BackendError
+from backend.labelstudio.interactive import read_given
+from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
+from backend.labelstudio.render import Result, render, render_empty, render_suggestion
+from backend.logs import stack_of
+from backend.outcome import Outcome, outcome_of
+from backend.serving.cache import AnswerCache
+from backend.serving.fetching import allowed_hosts, fetch_text
+from backend.serving.gate import FairGate
+from backend.serving.loading import ModelHeader
+from backend.serving.measures import Measures
+from backend.serving.presenting import Present, Presentation
+from backend.serving.recording import Recorder, ServedBatch, ServedTask
+from backend.settings import Settings
+from backend.stopwatch import Stopwatch
+from backend.store.projects import text_hash
+
+if TYPE_CHECKING:
+    from backend.serving.views import View
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[object, ...]
+
+RECORD_AGAIN = 600.0  # seconds after which a task that is served again, unchanged, is recorded again
+_REMEMBERED = 50_000
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tasks of one request that are worked on together."""
+
+    view: View
+    label_config: str
+    model: ModelHeader
+    tasks: tuple[TaskIn | None, ...]
+
+
+class _Asked(NamedTuple):
+    """A task with a text, and the key of its answer."""
+
+    task: TaskIn
+    text: str
+    key: Key
+
+
+class ChunkPredictor:
+    """Predicts chunks and records them. Safe to share between threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        gate: FairGate,
+        cache: AnswerCache[Key, Outcome],
+        recorder: Recorder,
+        measures: Measures,
+        present: Present,
+    ) -> None:
+        self._settings, self._gate, self._cache = settings, gate, cache
+        self._recorder, self._measures, self._present = recorder, measures, present
+        self._hosts = allowed_hosts(settings.task_hosts)
+        self._recorded: OrderedDict[Key, float] = OrderedDict()
+
+    def predict(self, chunk: Chunk) -> list[list[Result]]:
+        """Return one entry per task, in order; never raises for a task's sake."""
+        watch = Stopwatch()
+        view = chunk.view
+        asked: list[_Asked | None] = [self._ask(view, task) for task in chunk.tasks]
+        outcomes = self._answers(view, [each for each in asked if each is not None], watch)
+        entries: list[list[Result]] = []
+        served: list[ServedTask] = []
+        with watch.measure("rendering"):
+            for each in asked:
+                outcome = None if each is None else outcomes.get(each.key)
+                if each is None or outcome is None:
+                    entries.append(render_empty(view.model_version))
+                    continue
+                shown = self._present(view.project, each.task.id)
+                entries.append(self._entry(view, each, outcome, shown))
+                if each.task.id and self._is_new(view, each, shown):
+                    served.append(ServedTask(each.task.id, each.text, each.task.created_at, shown.draw, outcome))
+        if served:
+            with watch.measure("storing"):
+                self._recorder.record(ServedBatch.of(view.project, chunk.label_config, chunk.model, tuple(served)))
+        for stage, seconds in watch.seconds.items():
+            self._measures.stages.labels(stage).inc(seconds)
+        return entries
+
+    def suggest(self, view: View, task: TaskIn | None, regions: Sequence[Mapping[str, Any]]) -> Result:
+        """Return the answer of interactive mode: the best labelings that hold what the annotator fixed."""
+        asked = self._ask(view, task)
+        nothing = render_empty(view.model_version)[0]
+        if asked is None:
+            return nothing
+        given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
+        from backend.tagger.spans import CharSpan  # noqa: PLC0415 - the view has the model's libraries already
+
+        fixed = [CharSpan(*span) for span in given.fixed]
+        try:
+            with self._gate.turn(view.project):
+                made = view.predictor.predict([asked.text], languages=[asked.task.language], fixed=[fixed])[0]
+        except Exception as error:  # noqa: BLE001 - an annotator at work gets an answer, whatever happened
+            self._refuse(Unpredictable.FAILED, error)
+            return nothing
+        for lost in made.ignored:
+            _log.info(
+                "a fixed region cannot be expressed: its tokens are left alone", extra={"reason": lost.reason.value}
+            )
+        self._measures.predicted.labels("interactive").inc()
+        return render_suggestion(
+            outcome_of(made),
+            asked.text,
+            target=view.target,
+            project=view.project,
+            task=asked.task.id,
+            present=given.present,
+        )
+
+    def _ask(self, view: View, task: TaskIn | None) -> _Asked | None:
+        tag = view.target.text
+        found = read_text(task, tag, max_text=self._settings.max_text)
+        if found is Unpredictable.URL and task is not None and task.data is not None:
+            found = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
+        if isinstance(found, Unpredictable) or task is None:
+            self._refuse(found if isinstance(found, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
+            return None
+        predictor = view.predictor
+        key = (
+            text_hash(found),
+            predictor.tagger.hash,
+            predictor.calibration.version,
+            predictor.alpha,
+            view.project,
+            view.target.digest,
+            task.language,
+            task.id if view.names_matter else None,
+        )
+        return _Asked(task, found, key)
+
+    def _answers(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
+        """Return the outcomes by key; keys whose prediction failed are missing."""
+        by_key = {each.key: each for each in asked}
+        claim = self._cache.claim(list(by_key))
+        answers = dict(claim.found)
+        self._count("cache", len(claim.found))
+        self._count("shared", len(claim.others))
+        if claim.mine:
+            mine = [by_key[key] for key in claim.mine]
+            try:
+                self._measures.waiting.set(self._gate.waiting)
+                with self._gate.turn(view.project):
+                    made = self._make(view, mine, watch)
+            except BaseException as error:
+                self._cache.give_up(claim.mine, error)
+                raise
+            for key, outcome in made.items():
+                self._cache.keep(key, outcome)
+                self._measures.observe(outcome)
+            self._cache.give_up(claim.mine, BackendError("the prediction failed"))  # those that were not made
+            self._count("model", len(made))
+            answers |= made
+        for key, future in claim.others.items():
+            try:
+                answers[key] = future.result()
+            except Exception:  # noqa: BLE001 - whoever computed it has logged why
+                self._refuse(Unpredictable.FAILED)
+        return answers
+
+    def _make(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
+        """Predict together; if that fails, one by one, so that only the task at fault goes without."""
+        try:
+            return self._predict(view, asked, watch)
+        except Exception as error:  # noqa: BLE001 - one bad task must not fail the batch
+            if len(asked) == 1:
+                self._refuse(Unpredictable.FAILED, error)
+                return {}
+        made: dict[Key, Outcome] = {}
+        for each in asked:
+            made |= self._make(view, [each], watch)
+        return made
+
+    def _predict(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
+        made = view.predictor.predict(
+            [each.text for each in asked],
+            languages=[each.task.language for each in asked],
+            tasks=[each.task.id for each in asked],
+            watch=watch,
+        )
+        with watch.measure("rendering"):
+            return {each.key: outcome_of(prediction) for each, prediction in zip(asked, made, strict=True)}
+
+    def _entry(self, view: View, asked: _Asked, outcome: Outcome, shown: Presentation) -> list[Result]:
+        if shown.blind:
+            return render_empty(view.model_version, score=shown.blind_score)
+        return render(outcome, asked.text, target=view.target, project=view.project, task=asked.task.id)
+
+    def _is_new(self, view: View, asked: _Asked, shown: Presentation) -> bool:
+        """Whether this set of this task still has to be recorded, by this process's memory."""
+        key = (asked.key, asked.task.id, view.project, shown.blind)
+        now = time.monotonic()
+        last = self._recorded.get(key)
+        if last is not None and now - last < RECORD_AGAIN:
+            return False
+        self._recorded[key] = now
+        while len(self._recorded) > _REMEMBERED:
+            self._recorded.popitem(last=False)
+        return True
+
+    def _refuse(self, reason: Unpredictable, error: BaseException | None = None) -> None:
+        self._measures.unpredictable.labels(reason.name.lower()).inc()
+        extra: dict[str, object] = {"reason": reason.value}
+        if error is not None:
+            extra |= {"error": type(error).__name__, "stack": stack_of(error)}
+        _log.warning("a task has no prediction", extra=extra)
+
+    def _count(self, source: str, count: int) -> None:
+        if count:
+            self._measures.predicted.labels(source).inc(count)

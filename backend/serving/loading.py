@@ -1,0 +1,152 @@
+"""The model in memory: loaded once per process by a thread of its own, so that nobody but /predict waits for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+
+from backend.errors import ModelUnavailable
+from backend.logs import stack_of
+from backend.settings import Settings
+from backend.tagger.errors import TaggerError
+
+if TYPE_CHECKING:  # torch is imported by the loader's thread
+    from backend.tagger.tagger import Tagger
+
+_log = logging.getLogger(__name__)
+
+MODEL_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class ModelHeader:
+    """What can be known of a model without loading it."""
+
+    name: str
+    hash: str
+    classes: tuple[str, ...]
+
+    @property
+    def version(self) -> str:
+        """`<name>@<first 8 of the hash>`."""
+        return f"{self.name}@{self.hash[:8]}"
+
+
+def model_name(settings: Settings) -> str:
+    """Return the model that the settings name: `bundled`, or a directory, looked for in `MODEL_DIR` as well."""
+    name = settings.model or "bundled"
+    if name != "bundled" and settings.model_dir and not Path(name).exists():
+        inside = Path(settings.model_dir) / name
+        if inside.exists():
+            return str(inside)
+    return name
+
+
+def read_header(directory: Path) -> ModelHeader | None:
+    """Read name, hash and classes from the first bytes of a model file; None when that cannot be done."""
+    try:
+        with safe_open(directory / MODEL_FILE, framework="numpy") as file:
+            metadata = file.metadata() or {}
+        fields = json.loads(metadata["surespan"])
+        return ModelHeader(str(fields["name"]), str(metadata["hash"]), tuple(fields["classes"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+class ModelLoader:
+    """Loads the model that the settings name. `start` it after the fork, never before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._done = threading.Event()
+        self._tagger: Tagger | None = None
+        self._error: str | None = None
+        self._thread: threading.Thread | None = None
+        self.name = model_name(settings)
+        self.seconds: float | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the model and its starter calibrations lie."""
+        bundled = Path(__file__).parents[1] / "tagger" / "bundled"
+        return bundled if self.name == "bundled" else Path(self.name)
+
+    @property
+    def state(self) -> str:
+        """`idle`, `loading`, `ready` or `failed`."""
+        if self._tagger is not None:
+            return "ready"
+        if self._error is not None:
+            return "failed"
+        return "idle" if self._thread is None else "loading"
+
+    @property
+    def error(self) -> str | None:
+        """Why loading failed."""
+        return self._error
+
+    def header(self) -> ModelHeader:
+        """Return what is known of the model now; never waits.
+
+        Raises:
+            ModelUnavailable: when nothing is known yet.
+        """
+        if self._tagger is not None:
+            return ModelHeader(self._tagger.name, self._tagger.hash, self._tagger.space.classes)
+        found = read_header(self.directory)
+        if found is None:
+            raise ModelUnavailable(self._error or "expected a model, got none yet: it is still loading")
+        return found
+
+    def start(self) -> None:
+        """Begin to load, in the background; once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._load, name="model-loader", daemon=True)
+            self._thread.start()
+
+    def tagger(self, timeout: float) -> Tagger:
+        """Return the model, waiting for it if need be.
+
+        Raises:
+            ModelUnavailable: when it could not be loaded, or not in time.
+        """
+        if self._tagger is None:
+            self._done.wait(timeout)
+        if self._tagger is None:
+            raise ModelUnavailable(
+                self._error or f"expected the model within {timeout:g} s, got none yet: it is still loading"
+            )
+        return self._tagger
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Wait for the thread; an import under way cannot be broken off."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _load(self) -> None:
+        begun = time.perf_counter()
+        try:
+            from backend.tagger.tagger import load_tagger  # noqa: PLC0415 - torch takes seconds: here, not at import
+            from conformal import warm_up  # noqa: PLC0415
+
+            tagger = load_tagger(self.name)
+            warm_up()
+            tagger.potentials(["Warm."])
+            self._tagger = tagger
+            self.seconds = time.perf_counter() - begun
+            _log.info("model loaded", extra={"model": self.header().version, "seconds": round(self.seconds, 2)})
+        except (TaggerError, OSError) as error:
+            self._error = "expected a model that can be loaded, got none: see the log of the service"
+            _log.error("model could not be loaded", extra={"reason": str(error)})
+        except Exception as error:  # noqa: BLE001 - whatever it was, waiting requests must be told
+            self._error = f"expected a model that can be loaded, got {type(error).__name__}: see the log of the service"
+            _log.error("model could not be loaded", extra={"reason": type(error).__name__, "stack": stack_of(error)})
+        finally:
+            self._done.set()

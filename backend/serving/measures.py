@@ -1,0 +1,51 @@
+"""What the service counts and times, in a registry of its own: two apps in one process do not mix."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from backend.outcome import Outcome
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
+_TASKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
+_SIZES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 1_000, 10_000)
+
+
+class Measures:
+    """The metrics of one app. Names, labels and meanings are listed in docs/reference/http.md."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self.requests = Counter("surespan_requests", "Requests by route and status.", ["route", "status"], registry=own)
+        self.latency = Histogram(
+            "surespan_request_seconds", "Seconds to the last byte, by route.", ["route"], buckets=_SECONDS, registry=own
+        )
+        self.batch = Histogram("surespan_predict_tasks", "Tasks in a call of /predict.", buckets=_TASKS, registry=own)
+        self.stages = Counter(
+            "surespan_predict_stage_seconds", "Seconds by stage of a prediction.", ["stage"], registry=own
+        )
+        self.predicted = Counter("surespan_predicted_tasks", "Tasks answered, by where from.", ["source"], registry=own)
+        self.unpredictable = Counter(
+            "surespan_unpredictable_tasks", "Tasks without a prediction.", ["reason"], registry=own
+        )
+        self.set_size = Histogram("surespan_set_size", "Labelings in a closed set.", buckets=_SIZES, registry=own)
+        self.open_sets = Counter("surespan_open_sets", "Sets that could not be closed.", registry=own)
+        self.flags = Counter("surespan_flagged_spans", "Spans marked as doubtful.", registry=own)
+        self.events = Counter(
+            "surespan_events", "Deliveries to /webhook, by what became of them.", ["outcome"], registry=own
+        )
+        self.served_rows = Counter(
+            "surespan_served_sets", "Served sets, by what became of the record.", ["outcome"], registry=own
+        )
+        self.backlog = Gauge("surespan_served_backlog", "Served sets that wait to be recorded.", registry=own)
+        self.waiting = Gauge("surespan_predict_waiting", "Chunks of tasks that wait for a turn.", registry=own)
+        self.model_ready = Gauge("surespan_model_ready", "1 when the model is in memory.", registry=own)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count a set that was made (not one from the cache)."""
+        if outcome.open:
+            self.open_sets.inc()
+        elif outcome.set_size is not None:
+            self.set_size.observe(outcome.set_size)
+        self.flags.inc(sum(each.flagged for each in outcome.spans))

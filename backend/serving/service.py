@@ -1,0 +1,140 @@
+"""The service itself, without HTTP: what a process holds, and what it does for each kind of request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from backend.labelstudio.payloads import PredictIn, SetupIn
+from backend.outcome import Outcome
+from backend.serving.admission import Admission
+from backend.serving.cache import AnswerCache
+from backend.serving.chunks import Chunk, ChunkPredictor
+from backend.serving.gate import FairGate
+from backend.serving.loading import ModelLoader
+from backend.serving.measures import Measures
+from backend.serving.presenting import Present, show_all
+from backend.serving.recording import Recorder, ServedBatch
+from backend.serving.views import Views
+from backend.settings import Settings
+from backend.store import Store
+from backend.store.events import store_event
+from backend.store.jobs import enqueue_job
+from backend.store.projects import ensure_project
+
+_log = logging.getLogger(__name__)
+
+CHUNK_TASKS = 32
+CHUNK_CHARACTERS = 60_000
+RECORD_WAIT = 2.0
+
+
+class Service:
+    """One process's model, views, cache and connections. Make it after the fork; `start` begins to load the model."""
+
+    def __init__(self, settings: Settings, *, present: Present = show_all) -> None:
+        self.settings = settings
+        self.measures = Measures()
+        # Readers get connections of their own: however many writers queue, /setup and /health find one.
+        self.reads = Store(settings.database_url, wait=5.0, pool_size=16)
+        self.writes = Store(settings.database_url, wait=30.0, pool_size=8)
+        self._records = Store(settings.database_url, wait=RECORD_WAIT, pool_size=2)
+        self.loader = ModelLoader(settings)
+        self.views = Views(settings, self.reads, self.loader)
+        self.recorder = Recorder(self._records, self.measures)
+        self.gate = FairGate(slots=max(1, min(4, os.cpu_count() or 1)))
+        self.admission = Admission(settings.threads)
+        self.cache: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(
+            settings.cache_tasks, weigh=lambda outcome: outcome.weight
+        )
+        self._chunks = ChunkPredictor(
+            settings, gate=self.gate, cache=self.cache, recorder=self.recorder, measures=self.measures, present=present
+        )
+        self._writing = threading.Lock()
+        self._noted: OrderedDict[str, str] = OrderedDict()
+
+    def start(self) -> None:
+        """Load the model and write the backlog in the background."""
+        self.recorder.start()
+        self.loader.start()
+
+    def close(self) -> None:
+        """Write what is left, wait for the loader's thread, close every connection."""
+        self.loader.close()
+        self.recorder.close()
+        for store in (self.reads, self.writes, self._records):
+            store.close()
+
+    def setup(self, request: SetupIn) -> str:
+        """Return the version that predictions of the project carry now; the project is noted in the background."""
+        version = self.views.model_version(request.project, request.label_config)
+        if self._noted.get(request.project) != request.label_config:
+            self._noted[request.project] = request.label_config
+            while len(self._noted) > 10_000:
+                self._noted.popitem(last=False)
+            self.recorder.postpone(ServedBatch.of(request.project, request.label_config, self.loader.header()))
+        return version
+
+    def predict(self, request: PredictIn) -> Iterator[bytes]:
+        """Yield the JSON of the answer's entries, one per task and in order, a chunk at a time.
+
+        Waits for the model before the first entry. From then on nothing fails: a task that cannot be predicted has
+        an empty entry.
+        """
+        config = self.views.label_config(request.project, request.label_config)
+        view = self.views.view(request.project, config)
+        self.measures.batch.observe(len(request.tasks))
+        if request.context is not None and len(request.tasks) == 1:
+            yield _encode(self._chunks.suggest(view, request.tasks[0], request.context))
+            return
+        for part in _parts(request, view.target.text.key):
+            for entry in self._chunks.predict(Chunk(view, config, self.loader.header(), tuple(part))):
+                yield _encode(entry)
+
+    def store_delivery(self, payload: dict[str, Any]) -> int:
+        """Keep an event and return its id once it is on disk."""
+        return self._write(lambda: store_event(self.writes, payload))
+
+    def queue_refit(self, project: str, *, reason: str) -> int:
+        """Ask for a refit of a project; a request that waits already is the same one."""
+
+        def work() -> int:
+            with self.writes.write() as session:
+                row = ensure_project(session, project)
+                return enqueue_job(
+                    session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason}
+                )
+
+        return self._write(work)
+
+    def _write(self, work: Callable[[], int]) -> int:
+        # SQLite has one writer, and its busy loop lets some wait long: a lock of our own queues them better.
+        if not self.writes.is_sqlite:
+            return work()
+        with self._writing:
+            return work()
+
+
+def _encode(entry: object) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def _parts(request: PredictIn, key: str) -> Iterator[Sequence[Any]]:
+    """Cut a batch so that a part has a bounded number of tasks and characters."""
+    tasks = iter(request.tasks)
+    while part := list(islice(tasks, CHUNK_TASKS)):
+        begin, size = 0, 0
+        for i, task in enumerate(part):
+            value = None if task is None or task.data is None else task.data.get(key)
+            length = len(value) if isinstance(value, str) else 0
+            if size and size + length > CHUNK_CHARACTERS:
+                yield part[begin:i]
+                begin, size = i, 0
+            size += length
+        yield part[begin:]
