@@ -10,7 +10,7 @@ __all__ = ["Store", "open_store"]
 
 
 def open_store(database_url: str, *, wait: float = 30.0) -> Store:
-    """Return a store whose schema fits this release (METHODS: none; PRODUCT, "Command line").
+    """Return a store whose schema fits this release.
 
     An absent or empty SQLite file is migrated; anything else that does not fit is refused.
 

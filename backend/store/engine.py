@@ -89,7 +89,8 @@ class Store:
             # A connection that died in the pool is replaced before use instead of failing the caller.
             options["pool_pre_ping"] = True
             options["connect_args"] = {"connect_timeout": 10, "application_name": "surespan"}
-        self.engine = sa.create_engine(self.url, **options)
+        # Parameters are task texts; they must not reach a log through an error's message.
+        self.engine = sa.create_engine(self.url, hide_parameters=True, **options)
         if self.is_sqlite:
             event.listen(self.engine, "connect", self._on_sqlite_connect)
             event.listen(self.engine, "begin", _begin_sqlite)

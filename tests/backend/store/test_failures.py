@@ -7,7 +7,9 @@ import shutil
 import socket
 import subprocess
 import threading
+import traceback
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from backend.errors import StoreBusy, StoreFull, StoreUnavailable
+from backend.errors import StoreBusy, StoreConflict, StoreFull, StoreUnavailable
 from backend.store import Store, open_store
 from backend.store.events import Outcome, load_event, process_events, store_event
 from backend.store.projects import ensure_project, find_project
 from backend.store.schema import upgrade
 from backend.store.tables import Event, Project
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
@@ -160,6 +164,22 @@ def test_trouble_with_the_database_is_not_the_events_fault(store: Store) -> None
         event = load_event(session, event_id)
     assert event is not None
     assert (event.state, event.attempts) == ("pending", 0)
+
+
+def test_errors_do_not_repeat_what_was_written(store: Store) -> None:
+    def twice(session: Any) -> None:
+        for _ in range(2):
+            session.execute(
+                sa.insert(Project).values(
+                    uid="1.1", key="1", title="a private text", options={}, created_at=NOW, updated_at=NOW
+                )
+            )
+
+    with pytest.raises(StoreConflict, match="a rule of the database refused the write") as caught:
+        store.run(twice)
+    trace = "".join(traceback.format_exception(caught.value))
+    assert "UNIQUE" in trace.upper()
+    assert "private" not in trace
 
 
 def terminate_others(url: str) -> None:
