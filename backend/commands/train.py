@@ -33,6 +33,11 @@ _SHARE = click.FloatRange(0.0, 1.0)
     help="Directory for the model; checkpoints go there too while training.",
 )
 @click.option("--name", default=None, help="Name of the model. Default: the name of the --out directory.")
+@click.option(
+    "--start-from",
+    default=None,
+    help="Begin with the weights of `bundled` or of a model directory instead of random ones.",
+)
 @click.option("--epochs", type=click.IntRange(1), default=8, show_default=True)
 @click.option(
     "--patience",
@@ -100,6 +105,7 @@ def command(
     dev_share: float,
     out: Path,
     name: str | None,
+    start_from: str | None,
     scheme: str | None,
     threads: int,
     resume: bool,
@@ -120,6 +126,8 @@ def command(
 
     from backend.tagger.corpus import Variation
     from backend.tagger.errors import TaggerError
+    from backend.tagger.model import load_model
+    from backend.tagger.tagger import model_directory
     from backend.tagger.training import TrainingConfig
     from backend.tagger.training_run import train_model
     from conformal.labels import Scheme
@@ -136,6 +144,7 @@ def command(
             name=name or out.resolve().name,
             scheme=None if scheme is None else Scheme(scheme),
             config=config,
+            start=None if start_from is None else load_model(model_directory(start_from)),
             resume=resume,
         )
     except TaggerError as error:

@@ -136,7 +136,7 @@ def _rows(hashes: _Hashes, count: int) -> Indices:
 def _rolling(codes: npt.NDArray[np.uint64], salt: int) -> _Hashes:
     """Hash of every column prefix: column k holds the hash of the first k + 1 characters. (U, W)."""
     hashes = np.empty_like(codes)
-    state = np.full(codes.shape[0], _SEED ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
+    state: _Hashes = np.full(codes.shape[0], _SEED ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
     for column in range(codes.shape[1]):
         state = (state ^ codes[:, column]) * _PRIME
         state = state ^ (state >> _HALF)
@@ -186,7 +186,7 @@ def _hash_ngrams(
     masks: list[npt.NDArray[np.bool_]] = []
     for n in config.ngram_lengths:
         places = framed.shape[1] - n + 1
-        state = np.full((U, places), _SEED ^ np.uint64((n + 16) * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
+        state: _Hashes = np.full((U, places), _SEED ^ np.uint64((n + 16) * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
         for k in range(n):
             state = (state ^ framed[:, k : k + places]) * _PRIME
             state = state ^ (state >> _HALF)

@@ -151,7 +151,7 @@ class NetworkTagger:
             yield waiting
 
     def _tag(self, texts: list[_Read]) -> list[Tagged]:
-        emissions = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
+        emissions: list[npt.NDArray[np.float64]] = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
         rows: dict[str, int] = {}
         places = [
             np.array([rows.setdefault(read.text[start:end], len(rows)) for start, end in read.tokens], np.int64)
@@ -236,5 +236,4 @@ def load_tagger(
 
     `languages` restricts language identification; without it, the model's own. Raises InvalidModel.
     """
-    place = _BUNDLED_DIRECTORY if str(model) == BUNDLED else Path(model)
-    return NetworkTagger(load_model(place), languages=languages, concurrency=concurrency)
+    return NetworkTagger(load_model(model_directory(model)), languages=languages, concurrency=concurrency)

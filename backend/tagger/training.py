@@ -19,6 +19,7 @@ from backend.tagger.crf import chain_loss
 from backend.tagger.entity_f1 import Counts, EntityCounter
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import FeatureConfig
+from backend.tagger.model import Model
 from backend.tagger.network import Network, NetworkConfig, WordBatch
 from backend.tagger.viterbi import best_labels
 from conformal.labels import LabelSpace
@@ -124,6 +125,7 @@ class Trainer:
         train: Sequence[Sample],
         dev: Sequence[Sample],
         config: TrainingConfig,
+        start: Model | None = None,
     ) -> None:
         if not train or not dev:
             raise InvalidTraining(f"expected training and development texts, got {len(train)} and {len(dev)}")
@@ -131,6 +133,9 @@ class Trainer:
         self.train, self.dev = train, dev
         generator = torch.Generator().manual_seed(config.seed)
         self.network = Network(config.features, config.network, space, generator=generator)
+        self._start_hash = ""
+        if start is not None:
+            self._copy(start)
         tables = [table.weight for table in self.network.tables]
         ids = {id(weight) for weight in tables}
         dense = [p for p in self.network.parameters() if id(p) not in ids]
@@ -143,6 +148,27 @@ class Trainer:
         self._best: dict[str, Tensor] = {}
         # An epoch's number of batches varies by a fraction of a percent with the draw; the schedule uses the first's.
         self.steps_per_epoch = sum(1 for _ in self._draw(0))
+
+    def _copy(self, start: Model) -> None:
+        """Begin with another model's weights; of its labels, those that this one has too."""
+        if (start.info.features, start.info.network) != (self.config.features, self.config.network):
+            raise InvalidTraining(
+                f"expected a model of the same features and widths to start from, got {start.info.name}; leave it out"
+            )
+        theirs = start.info.space.labels
+        pairs = [(i, theirs.index(label)) for i, label in enumerate(self.space.labels) if label in theirs]
+        mine, other = (torch.tensor(ids) for ids in zip(*pairs, strict=True))
+        with torch.no_grad():
+            for (name, weight), (_, source) in zip(
+                self.network.named_parameters(), start.network.named_parameters(), strict=True
+            ):
+                if name == "transitions":
+                    weight[mine[:, None], mine[None, :]] = source[other[:, None], other[None, :]]
+                elif name.startswith("emit.") or name in {"start", "end"}:
+                    weight[mine] = source[other]
+                else:
+                    weight.copy_(source)
+        self._start_hash = start.info.hash
 
     @property
     def best_epoch(self) -> int:
@@ -265,7 +291,8 @@ class Trainer:
 
     def _fingerprint(self) -> str:
         data = [len(self.train), len(self.dev), self.corpus.tokens, len(self.corpus.words), list(self.space.labels)]
-        return json.dumps([asdict(self.config), data], sort_keys=True)
+        begun = [self._start_hash] if self._start_hash else []
+        return json.dumps([asdict(self.config), data, *begun], sort_keys=True)
 
 
 def evaluate(

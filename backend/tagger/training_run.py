@@ -24,7 +24,7 @@ from rich.progress import (
 
 from backend.tagger.corpus import Corpus, build_corpus
 from backend.tagger.errors import InvalidTraining
-from backend.tagger.model import ModelInfo, load_model, parameter_count, save_model
+from backend.tagger.model import Model, ModelInfo, load_model, parameter_count, save_model
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.seen import fingerprints
 from backend.tagger.training import CHECKPOINT_FILE, Trainer, TrainingConfig, evaluate
@@ -40,12 +40,14 @@ def train_model(
     dev_share: float = 0.03,
     name: str = "model",
     scheme: Scheme | None = None,
+    start: Model | None = None,
     resume: bool = True,
     console: Console | None = None,
 ) -> ModelInfo:
     """Read, train with early stopping, save; return what the saved model says about itself.
 
-    Classes are those of the training files, sorted. The checkpoint is removed once the model is written.
+    Classes are those of the training files, sorted.
+    The checkpoint is removed once the model is written. With `start`, training begins with that model's weights.
     """
     screen = console or Console(stderr=True)
     held: list[LabelledText] = []
@@ -78,7 +80,7 @@ def train_model(
     corpus = build_corpus([*train, *known], space, features=config.features)
     expressible = sum(origin < len(train) for origin in corpus.origins)
     samples = corpus.samples
-    trainer = Trainer(corpus, space, train=samples[:expressible], dev=samples[expressible:], config=config)
+    trainer = Trainer(corpus, space, train=samples[:expressible], dev=samples[expressible:], config=config, start=start)
     _say_corpus(screen, trainer, corpus.inexpressible)
     done = trainer.resume(out) if resume else 0
     if done:
@@ -93,6 +95,7 @@ def train_model(
         "threads": torch.get_num_threads(),
         "best_epoch": trainer.best_epoch,
         "dev_share": 0.0 if dev else dev_share,
+        "start": start.info.hash if start else "",
     }
     info = ModelInfo(name, space.classes, _languages(train), config.features, config.network, summary)
     saved = save_model(trainer.network, out, info=info, seen=fingerprints(text.text for text in [*train, *held]))

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from backend.tagger.corpus import Variation, build_corpus, entity_free_clause, take_words, vary, without_entities
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import hash_words
+from backend.tagger.model import load_model
 from backend.tagger.readers import LabelledText, read_conll
 from backend.tagger.spans import CharSpan
 from backend.tagger.training import CHECKPOINT_FILE, Trainer, TrainingConfig, batches
@@ -64,6 +65,23 @@ def test_another_recipes_checkpoint_is_refused(sample: Path, tiny: TrainingConfi
     assert made.resume(tmp_path / "nothing-here") == 0
     with pytest.raises(InvalidTraining, match="checkpoint of this recipe"):
         trainer(sample, dataclasses.replace(tiny, epochs=1, dropout=0.2)).resume(tmp_path)
+
+
+def test_a_model_can_start_another(sample: Path, tiny: TrainingConfig, tiny_model: Path, tmp_path: Path) -> None:
+    model = load_model(tiny_model)
+    config = dataclasses.replace(tiny, epochs=1, rate=1e-9, table_rate=1e-9)
+    corpus = build_corpus(read_conll(sample).texts, SPACE, features=config.features)
+    other = LabelSpace(["PER", "GPE", "LOC", "ORG", "MISC"])  # another order, and a class the first does not know
+    again = build_corpus(read_conll(sample).texts, other, features=config.features)
+    for space, samples in ((SPACE, corpus), (other, again)):
+        made = Trainer(samples, space, train=samples.samples, dev=samples.samples, config=config, start=model)
+        first = next(made.run(checkpoints=tmp_path / str(len(space))))
+        assert first.dev.f1 > 0.8
+    with pytest.raises(InvalidTraining, match="checkpoint of this recipe"):
+        Trainer(corpus, SPACE, train=corpus.samples, dev=corpus.samples, config=config).resume(tmp_path / "9")
+    wider = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden=17))
+    with pytest.raises(InvalidTraining, match="same features and widths"):
+        Trainer(corpus, SPACE, train=corpus.samples, dev=corpus.samples, config=wider, start=model)
 
 
 def test_early_stopping(sample: Path, tiny: TrainingConfig) -> None:
