@@ -141,7 +141,7 @@ def _find(service: Service, session: Session, uid: str) -> tuple[ProjectRecord, 
     project = None if "\x00" in uid else find_project(session, uid)
     if project is None:
         raise NotFound("expected the id or uid of a project, got one that does not exist: see /api/v1/projects")
-    header = service.loader.header()
+    header = service.views.model_of(project)
     return project, lookup_model(session, header.name, header.hash)
 
 

@@ -12,9 +12,8 @@ from backend.http.bodies import read_json
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_event, read_predict, read_project
 from backend.labelstudio.payloads import read_setup as read_setup_body
-from backend.serving.loading import ModelHeader
 from backend.serving.service import Service
-from backend.store.projects import find_project, lookup_model
+from backend.store.projects import find_project, list_projects, lookup_model
 from backend.store.thresholds import active_version_ids, list_versions
 
 MAX_VERSIONS = 100
@@ -111,23 +110,25 @@ def _frame(entries: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _versions(service: Service, project: str | None) -> dict[str, Any]:
-    header = service.loader.header()
+    """Return the versions of one project, newest first; without one, those that serve any project now.
+
+    Label Studio does not say for which project it asks.
+    """
+    names: list[str] = []
     with service.reads.read() as session:
-        model = lookup_model(session, header.name, header.hash)
-        numbers: list[int] = []
-        if model is not None and project is None:
-            numbers = [version for (_, of), version in active_version_ids(session).items() if of == model.id]
-        elif model is not None and project is not None:
-            row = find_project(session, project)
-            if row is not None:
-                found = list_versions(session, row.id, model_id=model.id, limit=MAX_VERSIONS)
-                numbers = [version.id for version in found]
-    names = [_name(header, number) for number in sorted({0, *numbers}, reverse=True)[:MAX_VERSIONS]]
-    return {"versions": names}
-
-
-def _name(header: ModelHeader, number: int) -> str:
-    return f"{header.version}+cal.{number}"
+        found = None if project is None or "\x00" in project else find_project(session, project)
+        active = active_version_ids(session)
+        for row in list_projects(session) if project is None else [found] if found is not None else []:
+            header = service.views.model_of(row)
+            model = lookup_model(session, header.name, header.hash)
+            numbers = [0]
+            if model is not None and project is None:
+                numbers = [active.get((row.id, model.id), 0)]
+            elif model is not None:
+                versions = list_versions(session, row.id, model_id=model.id, limit=MAX_VERSIONS)
+                numbers = [*(version.id for version in versions), 0]
+            names += [f"{header.version}+cal.{number}" for number in numbers]
+    return {"versions": list(dict.fromkeys(names))[:MAX_VERSIONS] or [f"{service.loader.header().version}+cal.0"]}
 
 
 def _validate(service: Service, config: str) -> dict[str, Any]:

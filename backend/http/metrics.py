@@ -53,7 +53,6 @@ class DatabaseCollector(Collector):
             yield from self._families
 
     def _read(self) -> Iterator[Metric]:
-        header = self._service.loader.header()
         inbox = GaugeMetricFamily("surespan_inbox_events", "Events that wait, and that are dead.", labels=["state"])
         refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made.")
         active = GaugeMetricFamily("surespan_active_version", "Version that serves a project.", labels=["project"])
@@ -67,13 +66,13 @@ class DatabaseCollector(Collector):
             for state, count in inbox_depth(session).items():
                 inbox.add_metric([state], count)
             refits.add_metric([], count_versions(session))
-            model = lookup_model(session, header.name, header.hash)
             versions = active_version_ids(session)
-            for project in list_projects(session) if model is not None else []:
-                version = versions.get((project.id, model.id)) if model is not None else None
-                active.add_metric([project.uid], version or 0)
+            for project in list_projects(session):
+                header = self._service.views.model_of(project)
+                model = lookup_model(session, header.name, header.hash)
                 if model is None:
                     continue
+                active.add_metric([project.uid], versions.get((project.id, model.id), 0))
                 method = self._service.settings.method
                 for each in live_coverage(session, project.id, model_id=model.id, method=method):
                     covered.add_metric([project.uid, each.stratum], each.covered / each.total)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backend.labelstudio.config import Target
+from backend.labelstudio.identity import is_merged, merged_hash
 from backend.tagger.folded import restrict
 from backend.tagger.tagger import Tagged, Tagger
 from conformal.labels import LabelSpace
@@ -29,6 +30,7 @@ class MergedTagger:
         self._tagger = tagger
         self._space = LabelSpace(kept)
         self._groups = (outside, *groups)
+        self._hash = merged_hash(tagger.hash, merged)
 
     @property
     def name(self) -> str:
@@ -37,8 +39,8 @@ class MergedTagger:
 
     @property
     def hash(self) -> str:
-        """Hash of the model."""
-        return self._tagger.hash
+        """Hash of the model and of what is merged: another label space, other potentials."""
+        return self._hash
 
     @property
     def space(self) -> LabelSpace:
@@ -60,6 +62,4 @@ class MergedTagger:
 
 def project_tagger(tagger: Tagger, target: Target) -> Tagger:
     """Return the tagger over exactly the classes that the project's labels can tell apart."""
-    if set(target.classes) == set(target.labels):
-        return restrict(tagger, target.classes)
-    return MergedTagger(tagger, target.merged)
+    return MergedTagger(tagger, target.merged) if is_merged(target) else restrict(tagger, target.classes)

@@ -18,7 +18,6 @@ from backend.outcome import Outcome, outcome_of
 from backend.serving.cache import AnswerCache
 from backend.serving.fetching import allowed_hosts, fetch_text
 from backend.serving.gate import FairGate
-from backend.serving.loading import ModelHeader
 from backend.serving.measures import Measures
 from backend.serving.presenting import Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
@@ -43,7 +42,6 @@ class Chunk:
 
     view: View
     label_config: str
-    model: ModelHeader
     tasks: tuple[TaskIn | None, ...]
 
 
@@ -93,7 +91,7 @@ class ChunkPredictor:
                     served.append(ServedTask(each.task.id, each.text, each.task.created_at, shown.draw, outcome))
         if served:
             with watch.measure("storing"):
-                self._recorder.record(ServedBatch.of(view.project, chunk.label_config, chunk.model, tuple(served)))
+                self._recorder.record(ServedBatch.of(view.project, chunk.label_config, view.model, tuple(served)))
         for stage, seconds in watch.seconds.items():
             self._measures.stages.labels(stage).inc(seconds)
         return entries

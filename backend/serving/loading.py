@@ -6,13 +6,13 @@ import json
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
 from backend.errors import ModelUnavailable
+from backend.labelstudio.identity import ModelHeader
 from backend.logs import stack_of
 from backend.settings import Settings
 from backend.tagger.errors import TaggerError
@@ -23,20 +23,6 @@ if TYPE_CHECKING:  # torch is imported by the loader's thread
 _log = logging.getLogger(__name__)
 
 MODEL_FILE = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class ModelHeader:
-    """What can be known of a model without loading it."""
-
-    name: str
-    hash: str
-    classes: tuple[str, ...]
-
-    @property
-    def version(self) -> str:
-        """`<name>@<first 8 of the hash>`."""
-        return f"{self.name}@{self.hash[:8]}"
 
 
 def model_name(settings: Settings) -> str:

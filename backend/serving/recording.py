@@ -20,8 +20,8 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from backend.errors import StoreConflict, StoreError
+from backend.labelstudio.identity import ModelHeader
 from backend.outcome import Outcome
-from backend.serving.loading import ModelHeader
 from backend.serving.measures import Measures
 from backend.store import Store
 from backend.store.projects import ensure_model, ensure_project, ensure_task
@@ -46,17 +46,21 @@ class ServedTask(NamedTuple):
 
 @dataclass(frozen=True)
 class ServedBatch:
-    """Tasks of one project that were answered together; without tasks it only makes the project known."""
+    """Tasks of one project that were answered together; without a model it only makes the project known."""
 
     project: str
     label_config: str | None
-    model: ModelHeader
+    model: ModelHeader | None
     tasks: tuple[ServedTask, ...]
     served_at: datetime
 
     @classmethod
     def of(
-        cls, project: str, label_config: str | None, model: ModelHeader, tasks: tuple[ServedTask, ...] = ()
+        cls,
+        project: str,
+        label_config: str | None,
+        model: ModelHeader | None = None,
+        tasks: tuple[ServedTask, ...] = (),
     ) -> ServedBatch:
         """Stamp a batch with the present time."""
         return cls(project, label_config, model, tasks, datetime.now(UTC))
@@ -165,6 +169,8 @@ class Recorder:
 def _write(session: Session, batch: ServedBatch) -> None:
     project = ensure_project(session, batch.project, label_config=batch.label_config)
     header = batch.model
+    if header is None:
+        return
     model = ensure_model(session, header.name, header.hash, classes=header.classes)
     rows: list[Served] = []
     for task, text, created_at, draw, outcome in batch.tasks:

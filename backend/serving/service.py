@@ -78,7 +78,7 @@ class Service:
             self._noted[request.project] = request.label_config
             while len(self._noted) > 10_000:
                 self._noted.popitem(last=False)
-            self.recorder.postpone(ServedBatch.of(request.project, request.label_config, self.loader.header()))
+            self.recorder.postpone(ServedBatch.of(request.project, request.label_config))
         return version
 
     def predict(self, request: PredictIn) -> Iterator[bytes]:
@@ -87,14 +87,15 @@ class Service:
         Waits for the model before the first entry. From then on nothing fails: a task that cannot be predicted has
         an empty entry.
         """
-        config = self.views.label_config(request.project, request.label_config)
+        given = request.label_config or self._noted.get(request.project)
+        config = self.views.label_config(request.project, given)
         view = self.views.view(request.project, config)
         self.measures.batch.observe(len(request.tasks))
         if request.context is not None and len(request.tasks) == 1:
             yield _encode(self._chunks.suggest(view, request.tasks[0], request.context))
             return
         for part in _parts(request, view.target.text.key):
-            for entry in self._chunks.predict(Chunk(view, config, self.loader.header(), tuple(part))):
+            for entry in self._chunks.predict(Chunk(view, config, tuple(part))):
                 yield _encode(entry)
 
     def store_delivery(self, payload: dict[str, Any]) -> int:

@@ -13,17 +13,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from backend.errors import InvalidLabelConfig, StoreError
 from backend.labelstudio.config import LabelConfig, Target, parse_config
+from backend.labelstudio.identity import ModelHeader, viewed
 from backend.serving.loading import ModelLoader
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.projects import find_project, lookup_model
 from backend.store.thresholds import active_version_ids, load_version
-from backend.store.types import VersionRecord
+from backend.store.types import ProjectRecord, VersionRecord
 
 if TYPE_CHECKING:  # these bring the model's libraries in, which only a prediction may wait for
     from backend.predictor import Calibration, Predictor
@@ -54,6 +55,7 @@ class View:
 
     project: str
     target: Target
+    model: ModelHeader
     predictor: Predictor
 
     @property
@@ -72,7 +74,7 @@ class Views:
 
     def __init__(self, settings: Settings, store: Store, loader: ModelLoader, *, poll: float = POLL_SECONDS) -> None:
         self._settings, self._store, self._loader, self._poll = settings, store, loader, poll
-        self._known: dict[str, Known] = {}
+        self._known: dict[tuple[str, str], Known] = {}
         self._refreshing = threading.Lock()
         self._configs: _Recent[LabelConfig] = _Recent(_KEPT)
         self._calibrations: _Recent[Calibration] = _Recent(_KEPT)
@@ -97,6 +99,9 @@ class Views:
         """
         config = given or self.known(project).label_config
         if config is None:
+            self._known.pop((project, ""), None)  # another process may have heard of it a moment ago
+            config = self.known(project).label_config
+        if config is None:
             raise InvalidLabelConfig(
                 "expected 'label_config' in the request, got none for an unknown project: send it, or call /setup"
             )
@@ -105,9 +110,19 @@ class Views:
     def model_version(self, project: str, label_config: str) -> str:
         """Return the version that a prediction made now would carry; never waits for the model."""
         header = self._loader.header()
-        target = self.target(label_config, header.classes)
-        version = self._fitting(project, target.classes)
-        return f"{header.version}+cal.{STARTER if version is None else version.id}"
+        model = viewed(header, self.target(label_config, header.classes))
+        version = self._fitting(project, model)
+        return f"{model.version}+cal.{STARTER if version is None else version.id}"
+
+    def model_of(self, project: ProjectRecord) -> ModelHeader:
+        """Return the model as a project of the database sees it; never waits for the model."""
+        header = self._loader.header()
+        if project.label_config is None:
+            return header
+        try:
+            return viewed(header, self.target(project.label_config, header.classes))
+        except InvalidLabelConfig:
+            return header
 
     def view(self, project: str, label_config: str, *, alpha: str | None = None) -> View:
         """Return the project ready to be predicted; waits for the model."""
@@ -122,62 +137,59 @@ class Views:
                 'add <Labels name="flag"> with the label Needs review',
                 project,
             )
-        return View(project, target, self._predictor(project, seen, alpha))
+        model = ModelHeader(seen.name, seen.hash, seen.space.classes)
+        return View(project, target, model, self._predictor(project, seen, alpha))
 
     def local(self, project: str, *, alpha: str | None = None) -> Predictor:
         """Return a predictor over all of the model's classes, for texts that belong to no label config."""
         return self._predictor(project, self._loader.tagger(self._settings.model_wait), alpha)
 
-    def known(self, project: str) -> Known:
-        """Return what the database says about a project; at most `poll` seconds old, older when it cannot be asked.
+    def known(self, project: str, model: ModelHeader | None = None) -> Known:
+        """Return what the database says about a project, and of its thresholds for a model.
 
-        Whoever finds it too old asks; others meanwhile go on with what there is, so nobody waits for anybody.
+        It is at most `poll` seconds old, older when the database cannot be asked. Whoever finds it too old asks;
+        others meanwhile go on with what there is, so nobody waits for anybody.
         """
-        found = self._known.get(project)
+        key = (project, "" if model is None else model.hash)
+        found = self._known.get(key)
         now = time.monotonic()
         if found is not None and now - found.at < self._poll:
             return found
         if found is not None and not self._refreshing.acquire(blocking=False):
             return found
         try:
-            fresh = self._ask(project, found)
+            fresh = self._ask(project, model, found)
         except StoreError as error:
             _log.warning("database not read", extra={"reason": type(error).__name__})
-            fresh = Known(now) if found is None else Known(now, found.label_config, found.alpha, found.version)
+            fresh = Known(now) if found is None else replace(found, at=now)
         finally:
             if found is not None:
                 self._refreshing.release()
         if len(self._known) > _MOST_PROJECTS:
             self._known.clear()
-        self._known[project] = fresh
+        self._known[key] = fresh
         return fresh
 
-    def forget(self, project: str) -> None:
-        """Ask the database again at the next use."""
-        self._known.pop(project, None)
-
-    def _ask(self, project: str, before: Known | None) -> Known:
-        header = self._loader.header()
+    def _ask(self, project: str, model: ModelHeader | None, before: Known | None) -> Known:
         with self._store.read() as session:
             row = find_project(session, project)
-            model = lookup_model(session, header.name, header.hash)
             if row is None:
                 return Known(time.monotonic())
             version = None
-            if model is not None:
-                wanted = active_version_ids(session).get((row.id, model.id))
-                kept = None if before is None else before.version
-                if wanted is not None:
-                    version = kept if kept is not None and kept.id == wanted else load_version(session, wanted)
+            kept = None if model is None else lookup_model(session, model.name, model.hash)
+            if kept is not None:
+                wanted = active_version_ids(session).get((row.id, kept.id))
+                version = None if before is None else before.version
+                if wanted is None or version is None or version.id != wanted:
+                    version = None if wanted is None else load_version(session, wanted)
         return Known(time.monotonic(), row.label_config, row.alpha, version)
 
-    def _fitting(self, project: str, classes: tuple[str, ...]) -> VersionRecord | None:
-        """Return the active version if it was fitted on these classes; another says nothing about them."""
-        version = self.known(project).version
+    def _fitting(self, project: str, model: ModelHeader) -> VersionRecord | None:
+        """Return the active version if it was fitted on the model's classes; another says nothing about them."""
+        version = self.known(project, model).version
         if version is None:
             return None
-        fitted = self._fitted.get(version.id, lambda: version_classes(version))
-        if fitted != classes:
+        if self._fitted.get(version.id, lambda: version_classes(version)) != model.classes:
             self._say_once(
                 "the active thresholds were fitted on other classes and are not used: refit the project",
                 project,
@@ -189,8 +201,9 @@ class Views:
     def _predictor(self, project: str, tagger: Tagger, alpha: str | None) -> Predictor:
         from backend.predictor import Predictor  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        version = self._fitting(project, tagger.space.classes)
-        known = self.known(project)
+        model = ModelHeader(tagger.name, tagger.hash, tagger.space.classes)
+        version = self._fitting(project, model)
+        known = self.known(project, model)
         return Predictor(
             tagger,
             self._calibration(tagger, version),
@@ -208,7 +221,7 @@ class Views:
         if version is not None:
             return self._calibrations.get(version.id, lambda: calibration_of(version))
         return self._calibrations.get(
-            tagger.space.classes,
+            tagger.hash,
             lambda: starter_calibration(
                 tagger,
                 self._loader.directory,

@@ -1,0 +1,180 @@
+"""Predictions as Label Studio wants them; its own SDK is the witness that every one of them is valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from label_studio_sdk.label_interface import LabelInterface
+
+from backend.labelstudio.config import Target, parse_config
+from backend.labelstudio.interactive import read_given
+from backend.labelstudio.payloads import TaskIn
+from backend.labelstudio.render import render, render_empty, render_suggestion
+from backend.outcome import DoubtfulSpan, HeldLabel, Outcome, ShownLabeling
+from backend.store.types import TextSpan
+
+TEXT = "👩‍🚀 Alice\r\nmet Jordan."
+ALICE, JORDAN = TEXT.index("Alice"), TEXT.index("Jordan")
+XML = (
+    '<View><Labels name="entity" toName="body"><Label value="Person" predicted_values="PER"/>'
+    '<Label value="Place" alias="LOC"/></Labels>{flag}<Text name="body" value="$body"/></View>'
+)
+FLAG = '<Labels name="doubt" toName="body"><Label value="Needs review"/></Labels>'
+
+
+def target(flag: str = FLAG) -> Target:
+    return parse_config(XML.format(flag=flag)).target(["LOC", "PER"])
+
+
+def outcome(**changes: Any) -> Outcome:
+    alice = TextSpan(ALICE, ALICE + 5, "PER")
+    labelings = (
+        ShownLabeling(1, 0.61, 1.0, (alice, TextSpan(JORDAN, JORDAN + 6, "PER"))),
+        ShownLabeling(2, 0.25, 0.4, (alice, TextSpan(JORDAN, JORDAN + 6, "LOC"))),
+        ShownLabeling(3, 0.05, 0.1, (alice,)),
+    )
+    held = (HeldLabel("PER", 0.9, 0.66), HeldLabel("LOC", 0.3, 0.3), HeldLabel("O", 0.06, 0.04))
+    spans = (
+        DoubtfulSpan(ALICE, ALICE + 5, (HeldLabel("PER", 0.99, 0.99),), flagged=False),
+        DoubtfulSpan(JORDAN, JORDAN + 6, held, flagged=True),
+    )
+    values: dict[str, Any] = {
+        "language": "en",
+        "length": 4,
+        "stratum": "en/1-10",
+        "pool": "en/1-10",
+        "alpha": "0.05",
+        "n": 120,
+        "tau": 3.0,
+        "guarantee": "own",
+        "threshold_version": 7,
+        "model_version": "m@12345678+cal.7",
+        "open": False,
+        "set_size": 3,
+        "labelings": labelings,
+        "spans": spans,
+        "ranked": b"",
+        "promise": "...",
+    }
+    return Outcome(**(values | changes))
+
+
+def rendered(made: Outcome, where: Target) -> list[dict[str, Any]]:
+    return render(made, TEXT, target=where, project="1.2", task="9")
+
+
+def test_rank_one_is_last_and_ranks_have_versions_and_scores() -> None:
+    predictions = rendered(outcome(), target())
+    assert [each["model_version"] for each in predictions] == [
+        "m@12345678+cal.7 #3",
+        "m@12345678+cal.7 #2",
+        "m@12345678+cal.7",
+    ]
+    assert [each["score"] for each in predictions] == [0.05, 0.25, 0.61]
+
+
+@pytest.mark.parametrize("flag", [FLAG, ""])
+def test_label_studio_accepts_every_prediction(flag: str) -> None:
+    witness = LabelInterface(XML.format(flag=flag))
+    predictions = rendered(outcome(), target(flag)) + render_empty("m@1+cal.0")
+    for prediction in predictions:
+        assert witness.validate_prediction(prediction, return_errors=True) == []
+        for result in prediction["result"]:
+            value = result["value"]
+            assert value["text"] == TEXT[value["start"] : value["end"]]
+    broken = predictions[0] | {"result": [predictions[0]["result"][0] | {"from_name": "label"}]}
+    assert witness.validate_prediction(broken, return_errors=True)  # the witness can say no
+
+
+def test_a_flagged_span_is_two_results_of_one_region_with_the_flag_first() -> None:
+    results = rendered(outcome(), target())[-1]["result"]
+    jordan = [each for each in results if each["value"]["start"] == JORDAN]
+    assert [each["from_name"] for each in jordan] == ["doubt", "entity"]
+    assert jordan[0]["id"] == jordan[1]["id"]
+    assert [each["value"]["labels"] for each in jordan] == [["Needs review"], ["Person"]]
+    assert jordan[0]["score"] == 0.66
+    meta = jordan[0]["meta"]
+    assert meta["text"] == ["Person | LOC | not an entity"]
+    assert meta["candidates"] == ["Person", "LOC", "O"]
+    assert meta["p_values"] == [0.9, 0.3, 0.06]
+    about = {"set_size": 3, "open": False, "alpha": "0.05", "n": 120, "guarantee": "own", "threshold_version": 7}
+    assert about.items() <= meta.items()
+    assert "meta" not in jordan[1]
+    alice = next(each for each in results if each["value"]["start"] == ALICE)
+    assert alice["meta"] == about
+    assert alice["id"] != jordan[0]["id"]
+
+
+def test_a_flagged_span_outside_the_labeling_has_the_flag_only() -> None:
+    third = rendered(outcome(), target())[0]["result"]
+    jordan = [each for each in third if each["value"]["start"] == JORDAN]
+    assert [each["from_name"] for each in jordan] == ["doubt"]
+
+
+def test_without_a_flag_control_doubt_is_in_meta_only() -> None:
+    results = rendered(outcome(), target(flag=""))[-1]["result"]
+    assert [each["from_name"] for each in results] == ["entity", "entity"]
+    assert results[1]["meta"]["candidates"] == ["Person", "LOC", "O"]
+    assert results[1]["score"] == 0.66
+
+
+def test_ids_are_stable_over_versions_and_distinct_over_tasks_and_projects() -> None:
+    def ids(made: Outcome, project: str = "1.2", task: str = "9") -> list[str]:
+        shown = render(made, TEXT, target=target(), project=project, task=task)
+        return [each["id"] for each in shown[-1]["result"]]
+
+    assert ids(outcome()) == ids(outcome(threshold_version=8, model_version="m@12345678+cal.8"))
+    assert not set(ids(outcome())) & (set(ids(outcome(), task="10")) | set(ids(outcome(), project="1.3")))
+
+
+def region(start: int, end: int, label: str, **more: Any) -> dict[str, Any]:
+    value = {"start": start, "end": end, "labels": [label], "text": TEXT[start:end]}
+    return {"from_name": "entity", "to_name": "body", "type": "labels", "value": value, "id": "r"} | more
+
+
+def task(*predictions: dict[str, Any]) -> TaskIn:
+    return TaskIn("9", {"body": TEXT}, None, predictions)
+
+
+def test_only_what_a_person_did_is_fixed() -> None:
+    given = read_given(
+        [
+            region(ALICE, ALICE + 5, "Person", origin="prediction"),
+            region(JORDAN, JORDAN + 6, "LOC", origin="manual"),
+            region(0, 1, "LOC", origin="prediction-changed"),
+            region(1, 2, "Elsewhere"),
+            region(0, 3, "Needs review", from_name="doubt", origin="manual"),
+            region(5, 5, "LOC"),
+            {"value": {"start": True, "end": 2, "labels": ["LOC"]}, "from_name": "entity"},
+            {"value": {"start": 0, "end": 2, "labels": [["LOC"]]}, "from_name": "entity"},
+            {"value": None, "from_name": "entity"},
+        ],
+        task(),
+        target=target(),
+        model_version="V",
+    )
+    assert given.fixed == (TextSpan(JORDAN, JORDAN + 6, "LOC"), TextSpan(0, 1, "LOC"), TextSpan(1, 2, "Elsewhere"))
+    assert given.present == {TextSpan(ALICE, ALICE + 5, "PER"), *given.fixed}
+
+
+def test_our_prediction_in_view_counts_as_present() -> None:
+    shown = {"model_version": "V", "result": [region(JORDAN, JORDAN + 6, "LOC"), "odd"]}
+    other = {"model_version": "V #2", "result": [region(ALICE, ALICE + 5, "LOC")]}
+    fixed = region(0, 1, "Person", origin="manual")
+    started = region(ALICE, ALICE + 5, "Person", origin="prediction")
+    given = read_given([fixed, started], task(other, shown), target=target(), model_version="V")
+    assert TextSpan(JORDAN, JORDAN + 6, "LOC") in given.present
+    assert TextSpan(ALICE, ALICE + 5, "LOC") not in given.present
+    blank = read_given([fixed], task(other, shown), target=target(), model_version="V")
+    assert blank.present == {TextSpan(0, 1, "PER")}
+
+
+def test_a_suggestion_adds_no_span_twice() -> None:
+    present = {TextSpan(ALICE, ALICE + 5, "PER")}
+    made = render_suggestion(outcome(), TEXT, target=target(), project="1.2", task="9", present=present)
+    assert [each["value"]["text"] for each in made["result"]] == ["Jordan"]
+    assert [len(each["result"]) for each in made["alternatives"]] == [1, 0]
+    assert (
+        LabelInterface(XML.format(flag=FLAG)).validate_prediction({"result": made["result"]}, return_errors=True) == []
+    )

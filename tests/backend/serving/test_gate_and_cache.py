@@ -1,0 +1,162 @@
+"""Turns are fair, answers are computed once, and too many at once are told so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from backend.errors import BackendError, Overloaded
+from backend.serving.admission import Admission
+from backend.serving.cache import AnswerCache
+from backend.serving.gate import FairGate
+
+WAIT = 20.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for other threads to get somewhere, at most `WAIT` seconds."""
+    ready = threading.Event()
+    for _ in range(int(WAIT / 0.005)):
+        if condition():
+            return
+        ready.wait(0.005)
+    pytest.fail("the other threads did not get there")
+
+
+def test_keys_take_turns_however_many_wait() -> None:
+    gate = FairGate(slots=1)
+    order: list[str] = []
+    begun, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with gate.turn("first"):
+            begun.set()
+            leave.wait(WAIT)
+
+    def one(key: str) -> None:
+        with gate.turn(key):
+            order.append(key)
+
+    threads = [threading.Thread(target=hold)]
+    threads[0].start()
+    assert begun.wait(WAIT)
+    for i, key in enumerate(["big"] * 5 + ["small"] * 2 + ["third"]):
+        threads.append(threading.Thread(target=one, args=(key,)))
+        threads[-1].start()
+        until(lambda i=i: gate.waiting == i + 1)  # type: ignore[misc]
+    leave.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert order == ["big", "small", "third", "big", "small", "big", "big", "big"]
+
+
+def test_a_gate_never_lets_more_in_than_it_has_slots() -> None:
+    gate = FairGate(slots=3)
+    lock = threading.Lock()
+    inside, most, done = 0, 0, 0
+
+    def work(key: str) -> None:
+        nonlocal inside, most, done
+        for _ in range(50):
+            with gate.turn(key):
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                with lock:
+                    inside -= 1
+                    done += 1
+
+    threads = [threading.Thread(target=work, args=(str(i % 4),)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert done == 600
+    assert most <= 3
+    assert gate.waiting == 0
+
+
+def test_a_turn_is_given_back_when_work_fails() -> None:
+    gate = FairGate(slots=1)
+
+    def fail() -> None:
+        with gate.turn("a"):
+            raise BackendError("broken")
+
+    for _ in range(3):
+        with pytest.raises(BackendError):
+            fail()
+    with gate.turn("b"):
+        assert gate.waiting == 0
+
+
+def test_an_answer_is_computed_once_and_shared() -> None:
+    cache: AnswerCache[str, int] = AnswerCache(10)
+    first = cache.claim(["a", "b", "a"])
+    assert first.mine == ["a", "b"]
+    second = cache.claim(["a", "c"])
+    assert second.mine == ["c"]
+    assert list(second.others) == ["a"]
+    cache.keep("a", 1)
+    assert second.others["a"].result(timeout=0) == 1
+    assert cache.claim(["a"]).found == {"a": 1}
+    cache.give_up(["b"], BackendError("no"))
+    assert cache.claim(["b"]).mine == ["b"]  # a failure is not kept
+
+
+def test_those_who_wait_hear_of_a_failure() -> None:
+    cache: AnswerCache[str, int] = AnswerCache(10)
+    cache.claim(["a"])
+    waiting = cache.claim(["a"]).others["a"]
+    cache.give_up(["a"], BackendError("no"))
+    with pytest.raises(BackendError):
+        waiting.result(timeout=0)
+
+
+def test_the_cache_is_bounded_by_number_and_by_weight() -> None:
+    by_number: AnswerCache[int, int] = AnswerCache(3)
+    for i in range(4):
+        by_number.keep(i, i)
+        if i == 2:
+            by_number.claim([0])  # used again, so not the next to go
+    assert by_number.claim([0, 1, 2, 3]).found == {0: 0, 2: 2, 3: 3}
+    by_weight: AnswerCache[int, int] = AnswerCache(100, weight=10, weigh=lambda value: value)
+    for i in range(5):
+        by_weight.keep(i, 4)
+    assert len(by_weight) == 2
+    by_weight.keep(9, 50)  # larger than the whole cache: kept alone, for the moment
+    assert by_weight.claim([9]).found == {9: 50}
+    assert len(by_weight) == 1
+
+
+def test_a_cache_of_no_size_still_shares_what_is_under_way() -> None:
+    cache: AnswerCache[str, int] = AnswerCache(0)
+    cache.claim(["a"])
+    shared = cache.claim(["a"]).others["a"]
+    cache.keep("a", 1)
+    assert shared.result(timeout=0) == 1
+    assert cache.claim(["a"]).mine == ["a"]
+
+
+def test_beyond_the_waiting_room_one_is_told_at_once() -> None:
+    admission = Admission(1, waiting=1)
+    admission.acquire()
+    inside = threading.Event()
+
+    def wait() -> None:
+        with admission.enter():
+            inside.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: admission._places._value == 0)
+    with pytest.raises(Overloaded, match="at most 2 predictions"):
+        admission.acquire()
+    assert not inside.is_set()
+    admission.release()
+    thread.join(WAIT)
+    assert inside.is_set()
+    admission.acquire()
+    admission.release()
