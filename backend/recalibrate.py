@@ -126,7 +126,7 @@ def _rows(
     draws = None
     if method.needs_u:
         draws = np.array([boundary_u(secret, project, task) for task in scores.task_ids.tolist()])
-    tasks = TaskRows(names, codes, ranks, draws)
+    tasks = TaskRows(names, codes, ranks, draws, task=scores.task_ids)
     scored = SpanScores(entities.probability, entities.cumulative, _whole(entities.place))
     return tasks, EntityRows(entities.task_ids, entities.labels, entities.codes, scored, _whole(entities.rank))
 

@@ -1,18 +1,19 @@
 """Full-sequence sets: which labelings of a text are in the conformal set (METHODS 3.2 to 3.6, 4).
 
-Every score rises with the rank, so a set is a head y(1), ..., y(m) of the ranked labelings.
+Every score of these sets rises with the rank, so a set is a head y(1), ..., y(m) of the ranked labelings. Integrated
+sets, which are not, are made by `conformal.integrated`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import InvalidArgument, RankedListTooShort
 from conformal.quantile import Floats, Level, ScoreTable
-from conformal.scores import Boundary, Method, Ranks, previous_scores
+from conformal.scores import Boundary, Method, Ranks, cumulate, previous_scores
 from conformal.trellis import KBest, Potentials, kbest
 
 _FIRST_STEP = 64
@@ -114,14 +115,14 @@ def threshold_list(
     described = Ranks(described.log_probability, described.rank, described.cumulative, mass)
     draws = None if u is None else np.full(listed.count, u)
     scores = chosen.scores(described, u=draws)
-    before = previous_scores(scores)
+    before = None if chosen.is_pair else previous_scores(scores)
     members = chosen.members(scores, table, alpha, previous=before, u=draws)
     p_draws = draws if chosen.boundary is Boundary.SMOOTHED and not chosen.smooths_scores else None
     p_values = table.p_values(scores, u=p_draws)
     tau = _last_score(table, alpha, chosen, u)
     if tau == np.inf:
         return FullSet(tau, True, None, members, scores, p_values)
-    if _may_continue(listed, scores, members, tau, chosen, u):
+    if _may_continue(listed, scores, members, table, alpha, chosen):
         if listed.count < max_sequences:
             raise RankedListTooShort(
                 f"expected a list that reaches past the threshold, got {listed.count} labelings all inside it"
@@ -137,20 +138,24 @@ def _last_score(table: ScoreTable, alpha: Level, method: Method, u: float | None
 
 
 def _may_continue(
-    listed: Ranked, scores: Floats, members: npt.NDArray[np.bool_], tau: float, method: Method, u: float | None
+    listed: Ranked, scores: Floats, members: npt.NDArray[np.bool_], table: ScoreTable, alpha: Level, method: Method
 ) -> bool:
-    """Whether a labeling beyond the list might belong to the set; tau is finite."""
+    """Whether a labeling beyond the list might belong to the set, the threshold being finite."""
     if listed.rest == -np.inf or (members.size and not members[-1]):
         return False
     if method.limit is not None and listed.count >= method.limit:
         return False  # further ones score +inf
     if method.boundary in (Boundary.FULL, Boundary.PAPER):
-        return not scores.size or bool(scores[-1] < tau)
-    if method.name == "nc1" and method.top_k is None:
-        return -listed.rest <= tau
-    if method.name == "nc3":
-        return listed.count + 1 - (u or 0.0) * method.smooths_scores <= tau
-    return True
+        return not scores.size or bool(scores[-1] < table.threshold(alpha))
+    if method.name == "nc2" or method.top_k is not None:
+        return True
+    # No labeling beyond the list scores less than one of its last probability, one rank further.
+    so_far = float(cumulate(listed.log_probabilities)[-1]) if listed.count else 0.0
+    least = Ranks(np.array([listed.rest]), np.array([listed.count + 1]), np.array([so_far]))
+    found = replace(method, boundary=Boundary.INCLUDE).scores(least)
+    if method.name == "nc3" and method.smooths_scores:
+        found = found - 1.0
+    return bool(np.asarray(table.contains(found, alpha))[0])
 
 
 def decode_set(

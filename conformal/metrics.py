@@ -15,7 +15,7 @@ from conformal.errors import EmptyCalibration, InvalidArgument
 from conformal.monitor.coverage import below_target
 from conformal.quantile import Bools, Floats, Level
 from conformal.rows import EntityRows, TaskRows, coded
-from conformal.scores import Method, Ranks
+from conformal.scores import Boundary, Method, Ranks
 from conformal.strata import WHOLE, Strata
 from conformal.subsequence import EntityMethod, Ints
 from conformal.thresholds import Thresholds, calibrate
@@ -109,8 +109,8 @@ def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> Answers:
 
 
 def previous_row_scores(rows: TaskRows, method: Method) -> Floats | None:
-    """Return the score of the labeling ranked just above each truth (-inf at rank 1), None if not recorded."""
-    if rows.previous is None:
+    """Return the score of the labeling ranked just above each truth (-inf at rank 1), None if not recorded or used."""
+    if rows.previous is None or method.boundary not in (Boundary.FULL, Boundary.PAPER):
         return None
     ranks = rows.ranks
     above = Ranks(

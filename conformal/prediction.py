@@ -10,6 +10,7 @@ import numpy as np
 from conformal.errors import InvalidArgument, RankedListTooShort
 from conformal.flags import flag_spans
 from conformal.full import FullSet, Ranked, decode_set, threshold_list
+from conformal.integrated import decode_integrated
 from conformal.labels import LabelSpace, Span
 from conformal.quantile import Level, ScoreTable, exact_level
 from conformal.subsequence import (
@@ -28,7 +29,10 @@ from conformal.trellis import Potentials, entity_marginals, kbest
 
 @dataclass(frozen=True)
 class RankedLabeling:
-    """One labeling of the text, `rank` 1 the likeliest; `member` is False only for y(1) of an empty set."""
+    """One labeling of the text, `rank` 1 the likeliest, then the set's members in order of probability.
+
+    `member` is False only for y(1) where it is shown though the set leaves it out: an empty set, or an integrated one.
+    """
 
     rank: int
     labels: tuple[str, ...]
@@ -127,7 +131,10 @@ def predict_set(
         raise InvalidArgument(f"expected max_shown of at least 1, got {max_shown}")
     thresholds.check_space(space)
     pool = thresholds.pool(stratum)
-    found, listed = _full_set(potentials, thresholds, pool.table, alpha, u, max_shown, max_sequences, ranked)
+    if thresholds.method.is_integrated:
+        found, listed = _integrated_set(potentials, space, thresholds, pool.table, alpha, u, max_shown, max_sequences)
+    else:
+        found, listed = _full_set(potentials, thresholds, pool.table, alpha, u, max_shown, max_sequences, ranked)
     best = tuple(space.spans(listed.labels[0]))
     if candidates is None:
         if potentials is None:
@@ -172,18 +179,46 @@ def _full_set(
     return decode_set(potentials, table, alpha, method=method, u=u, max_sequences=max_sequences, max_shown=max_shown)
 
 
+def _integrated_set(
+    potentials: Potentials | None,
+    space: LabelSpace,
+    thresholds: Thresholds,
+    table: ScoreTable,
+    alpha: Level,
+    u: float | None,
+    max_shown: int,
+    max_sequences: int,
+) -> tuple[FullSet, Ranked]:
+    if potentials is None:
+        raise RankedListTooShort(
+            f"expected potentials for {thresholds.method.name}: its sets are no heads of a ranked list, got none"
+        )
+    return decode_integrated(
+        potentials,
+        space,
+        table=table,
+        alpha=alpha,
+        method=thresholds.method,
+        p_min=thresholds.entity_method.p_min,
+        u=u,
+        max_sequences=max_sequences,
+        max_shown=max_shown,
+    )
+
+
 def _labelings(found: FullSet, listed: Ranked, space: LabelSpace, max_shown: int) -> tuple[RankedLabeling, ...]:
-    shown = max(1, min(int(found.members.sum()), max_shown))
+    # y(1) always, then the best members: for heads of the ranked list simply its first ones.
+    chosen = [0, *(r for r in np.flatnonzero(found.members).tolist() if r)][:max_shown]
     return tuple(
         RankedLabeling(
-            rank=r + 1,
+            rank=place,
             labels=tuple(space.decode(listed.labels[r])),
             spans=tuple(space.spans(listed.labels[r])),
             log_probability=float(listed.log_probabilities[r]),
             p_value=float(found.p_values[r]),
             member=bool(found.members[r]),
         )
-        for r in range(shown)
+        for place, r in enumerate(chosen, start=1)
     )
 
 

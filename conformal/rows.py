@@ -7,7 +7,7 @@ database or from a simulation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +36,8 @@ class TaskRows:
     """One row per task: its cell and where its true labeling stands. Equal lengths; see `Ranks`.
 
     `u` are the tasks' boundary draws, needed when smoothed nc2 or nc3 are calibrated. `previous` is the
-    log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation.
+    log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation. `task`
+    numbers the tasks as the entity rows do (None: by position); methods that set a tuning part aside draw it by them.
     """
 
     names: tuple[str, ...]  # distinct cells, sorted
@@ -44,6 +45,7 @@ class TaskRows:
     ranks: Ranks
     u: Floats | None = None
     previous: Floats | None = None
+    task: Ints | None = None
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class TaskRows:
         mass: npt.ArrayLike | None = None,
         u: npt.ArrayLike | None = None,
         previous: npt.ArrayLike | None = None,
+        task: npt.ArrayLike | None = None,
     ) -> TaskRows:
         """Check and join the columns; without ranks only nc1 can be used."""
         count = len(cells)
@@ -69,7 +72,10 @@ class TaskRows:
         masses = None if mass is None else _column(mass, count, "mass")
         draws = None if u is None else _column(u, count, "u")
         before = None if previous is None else _column(previous, count, "previous")
-        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before)
+        numbers = None if task is None else np.asarray(task, dtype=np.int64)
+        if numbers is not None and (numbers.shape != (count,) or np.unique(numbers).size < count):
+            raise InvalidScores(f"expected {count} distinct task numbers, got others")
+        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before, numbers)
 
     def __len__(self) -> int:
         return int(self.codes.size)
@@ -83,15 +89,32 @@ class TaskRows:
         """Return the same tasks in other cells."""
         if len(cells) != len(self):
             raise InvalidArgument(f"expected one cell per task ({len(self)}), got {len(cells)}")
-        return TaskRows(*coded(cells), self.ranks, self.u, self.previous)
+        return TaskRows(*coded(cells), self.ranks, self.u, self.previous, self.task)
+
+    @property
+    def numbers(self) -> Ints:
+        """The number of each task: as given, else its position."""
+        return np.arange(len(self), dtype=np.int64) if self.task is None else self.task
+
+    def with_worst(self, worst: Floats) -> TaskRows:
+        """Return the same tasks with T of their true labelings (METHODS 7.3)."""
+        return replace(self, ranks=replace(self.ranks, worst=_column(worst, len(self), "worst")))
 
     def take(self, index: npt.ArrayLike) -> TaskRows:
         """Return the rows at `index`."""
         at = np.asarray(index)
         rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
         ranks = self.ranks
-        part = Ranks(ranks.log_probability[rows], ranks.rank[rows], ranks.cumulative[rows], _taken(ranks.mass, rows))
-        return TaskRows(self.names, self.codes[rows], part, _taken(self.u, rows), _taken(self.previous, rows))
+        part = Ranks(
+            ranks.log_probability[rows],
+            ranks.rank[rows],
+            ranks.cumulative[rows],
+            _taken(ranks.mass, rows),
+            _taken(ranks.worst, rows),
+        )
+        return TaskRows(
+            self.names, self.codes[rows], part, _taken(self.u, rows), _taken(self.previous, rows), self.numbers[rows]
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Full-sequence nonconformity scores and boundary rules (METHODS 4.1, 4.6, 2.4).
+"""Full-sequence methods and boundary rules by name: the one interface to all of them (METHODS 4, 7.3, 2.4).
 
 A score is a plain function of arrays that describe labelings of a text: the log-probability of each, its rank
 among all labelings and the cumulative probability up to it. The same functions score calibration rows (one
@@ -16,7 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import InvalidArgument, InvalidScores
+from conformal.joint import Reference, joint
+from conformal.naive import PairTable
 from conformal.quantile import Bools, Floats, Level, ScoreTable, StackedTable, checked_scores, checked_u, exact_level
+from conformal.ranks import Ranks, cumulate, nc1, nc2, nc3
+from conformal.raps import raps
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "FULL_SCORES",
+    "METHODS",
+    "PART",
+    "Boundary",
+    "Method",
+    "Ranks",
+    "Tuned",
+    "boundary_step",
+    "boundary_u",
+    "cumulate",
+    "hash_u",
+    "nc1",
+    "nc2",
+    "nc3",
+    "previous_scores",
+]
 
 # How far ranks are searched for scores that need one, when nothing else is said.
 DEFAULT_LIMIT = 1000
@@ -36,57 +59,9 @@ class Boundary(Enum):
     PAPER = "paper"
 
 
-@dataclass(frozen=True, eq=False)
-class Ranks:
-    """Labelings as arrays of one shape: what every score is a function of.
-
-    `log_probability` is -inf for a label the model cannot express; `rank` counts from 1 and is 0 where it was
-    not found within the limit; `cumulative` is `P(y(1)) + ... + P(y(rank))`, anything where the rank is 0.
-    `mass` is the summed probability of the K best labelings, needed by the top-K convention only.
-    """
-
-    log_probability: Floats
-    rank: npt.NDArray[np.int64]
-    cumulative: Floats
-    mass: Floats | None = None
-
-    @classmethod
-    def of_list(cls, log_probabilities: npt.ArrayLike) -> Ranks:
-        """Describe a ranked list y(1), y(2), ... by its log-probabilities, best first."""
-        values = np.asarray(log_probabilities, dtype=np.float64)
-        if values.ndim != 1 or np.isnan(values).any() or np.any(np.diff(values) > 0):
-            raise InvalidScores("expected the log-probabilities of a ranked list, best first, got others")
-        return cls(values, np.arange(1, values.size + 1, dtype=np.int64), cumulate(values))
-
-    @property
-    def expressible(self) -> Bools:
-        """Whether the labeling has a rank and a positive probability."""
-        return np.asarray((self.rank > 0) & (self.log_probability > -np.inf))
-
-
-def cumulate(log_probabilities: npt.ArrayLike) -> Floats:
-    """Return `P(y(1)) + ... + P(y(r))` for each r; a longer list leaves earlier sums as they are."""
-    return np.cumsum(np.exp(np.asarray(log_probabilities, dtype=np.float64)))
-
-
-def nc1(ranks: Ranks) -> Floats:
-    """Return `1 - P`, kept as `-log P`: the same sets, without `1 - 1e-17 == 1` (METHODS 4.1)."""
-    return -ranks.log_probability
-
-
-def nc2(ranks: Ranks) -> Floats:
-    """Return the cumulative probability `P(y(1)) + ... + P(y(r))` (METHODS 4.1)."""
-    return np.where(ranks.expressible, ranks.cumulative, np.inf)
-
-
-def nc3(ranks: Ranks) -> Floats:
-    """Return the rank r (METHODS 4.1)."""
-    return np.where(ranks.expressible, ranks.rank.astype(np.float64), np.inf)
-
-
 def boundary_step(name: str, ranks: Ranks) -> Floats | None:
     """Return what a smoothed score subtracts u times: P(y(r)) for nc2, 1 for nc3, None where p_U does it."""
-    if name == "nc2":
+    if name == "nc2" or name in ("raps+nc2", "conditional+nc2"):
         return np.asarray(np.exp(np.where(ranks.expressible, ranks.log_probability, -np.inf)), dtype=np.float64)
     if name == "nc3":
         return np.ones(ranks.rank.shape)
@@ -95,39 +70,141 @@ def boundary_step(name: str, ranks: Ranks) -> Floats | None:
 
 FULL_SCORES: dict[str, Callable[[Ranks], Floats]] = {"nc1": nc1, "nc2": nc2, "nc3": nc3}
 
+# Every method by name, with what its sets are worth. The part after "+" is the probability score it builds on; joint
+# ones pair it with the rank. "integrated" are the calibrated sets of METHODS 7.3, "+nc1" joined with nc1.
+METHODS: dict[str, str] = {
+    "nc1": "exact",
+    "nc2": "exact",
+    "nc3": "exact",
+    "raps+nc1": "exact",
+    "raps+nc2": "exact",
+    "naive+nc1": "exact",
+    "naive+nc2": "exact",
+    "conditional+nc1": "exact",
+    "conditional+nc2": "exact",
+    "conditional_paper+nc1": "approximate",
+    "conditional_paper+nc2": "approximate",
+    "joint+nc1": "exact",
+    "joint+nc2": "exact",
+    "integrated": "exact",
+    "integrated+nc1": "exact",
+}
+_PLAIN = tuple(FULL_SCORES)
+PART = "part "  # before the name of a class, which may be any text
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a method froze on the tuning part, disjoint from calibration (METHODS 4.4, 4.5, 4.7, 7.3).
+
+    `lam` and `r0` belong to RAPS; `share` is the part of alpha that goes to the rank (naive, conditional_paper);
+    `references` are distribution functions by name: "score" and "other" for joint scores, "part " and a class or "O"
+    for the parts of a labeling. The rank cap of `conditional` is the method's `limit`.
+    """
+
+    lam: float = 0.0
+    r0: int = 1
+    share: str = "0.5"
+    references: tuple[tuple[str, Reference], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "references", tuple(sorted(self.references, key=lambda item: item[0])))
+
+    def reference(self, name: str) -> Reference:
+        """Return a distribution function by name; one without any row says 1/2 of everything."""
+        return dict(self.references).get(name, _NOTHING)
+
+    def part(self, label: str) -> Reference:
+        """Return G of a class or "O" (METHODS 7.3)."""
+        return self.reference(PART + label)
+
+
+_NOTHING = Reference(np.zeros(0))
+
 
 @dataclass(frozen=True)
 class Method:
     """Which score, which boundary rule, which convention; part of the thresholds it was calibrated with.
 
     `limit`: labelings of a higher rank have score `+inf`, in calibration and in prediction (METHODS 3.3);
-    None (nc1 only) means that no rank is needed. `top_k` renormalises probabilities over the K best
-    (METHODS 2.4) and limits ranks to K.
+    None (nc1 and the integrated sets only) means that no rank is needed. `top_k` renormalises probabilities over the
+    K best (METHODS 2.4) and limits ranks to K. `tuned` is None until the method has seen a tuning part: `calibrate`
+    sets one aside by itself for methods that need it (`needs_tuning`), or see `conformal.tuning.tune`.
 
     >>> Method("nc2").limit, Method("nc1").limit, Method("nc1", top_k=100).limit
     (1000, None, 100)
+    >>> Method("raps+nc1").needs_tuning, Method("conditional_paper+nc1").worth
+    (True, 'approximate')
     """
 
     name: str = "nc1"
     boundary: Boundary = Boundary.INCLUDE
     limit: int | None = None
     top_k: int | None = None
+    tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in FULL_SCORES:
-            raise InvalidArgument(f"expected a score among {sorted(FULL_SCORES)}, got {self.name!r}")
+        if self.name not in METHODS:
+            raise InvalidArgument(f"expected a score among {sorted(METHODS)}, got {self.name!r}")
         try:
             object.__setattr__(self, "boundary", Boundary(self.boundary))
         except ValueError:
             known = [rule.value for rule in Boundary]
             raise InvalidArgument(f"expected a boundary rule among {known}, got {self.boundary!r}") from None
+        self._check_boundary()
         for given, what in ((self.limit, "limit"), (self.top_k, "top_k")):
             if given is not None and given < 1:
                 raise InvalidArgument(f"expected {what} of at least 1, got {given}")
         if self.top_k is not None:
             object.__setattr__(self, "limit", min(self.limit or self.top_k, self.top_k))
-        elif self.limit is None and self.name != "nc1":
+        elif self.limit is None and self.needs_rank:
             object.__setattr__(self, "limit", DEFAULT_LIMIT)
+
+    def _check_boundary(self) -> None:
+        if self.is_pair and self.boundary is not Boundary.INCLUDE:
+            raise InvalidArgument(f"expected the boundary rule 'include' for {self.name}, got {self.boundary.value!r}")
+        if self.name not in _PLAIN and self.boundary not in (Boundary.INCLUDE, Boundary.SMOOTHED):
+            raise InvalidArgument(
+                f"expected 'include' or 'smoothed' for {self.name}, got {self.boundary.value!r}: "
+                "the other rules exist for nc1, nc2 and nc3"
+            )
+        if self.is_integrated and self.top_k is not None:
+            raise InvalidArgument(f"expected no top_k for {self.name}: its sets are exact, got {self.top_k}")
+
+    @property
+    def family(self) -> str:
+        """The name before "+": nc1, nc2, nc3, raps, naive, conditional, conditional_paper, joint or integrated."""
+        return self.name.split("+")[0]
+
+    @property
+    def base(self) -> str:
+        """The probability score it builds on."""
+        return self.name.split("+")[-1]
+
+    @property
+    def worth(self) -> str:
+        """Return "exact" or "approximate": the latter has no finite-sample guarantee, and is always said."""
+        return METHODS[self.name]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a labeling has two scores with a threshold each: (..., 2) instead of (...)."""
+        return self.family in ("naive", "conditional_paper")
+
+    @property
+    def is_integrated(self) -> bool:
+        """Whether labelings are scored by their parts; such sets are not heads of the ranked list."""
+        return self.family == "integrated"
+
+    @property
+    def needs_rank(self) -> bool:
+        """Whether the score is a function of the rank too."""
+        return self.name != "nc1" and not self.is_integrated
+
+    @property
+    def needs_tuning(self) -> bool:
+        """Whether something must be frozen on a tuning part before calibration."""
+        return self.name not in _PLAIN and self.tuned is None
 
     @property
     def needs_u(self) -> bool:
@@ -137,12 +214,15 @@ class Method:
     @property
     def smooths_scores(self) -> bool:
         """Whether the draw enters the score itself (nc2, nc3), also in calibration, not the p-value."""
-        return self.boundary is Boundary.SMOOTHED and self.name != "nc1"
+        return self.boundary is Boundary.SMOOTHED and self.name in ("nc2", "nc3", "raps+nc2", "conditional+nc2")
 
     def scores(self, ranks: Ranks, *, u: npt.ArrayLike | None = None) -> Floats:
-        """Score labelings; `u` (same shape) is needed when `smooths_scores`. NaN is refused."""
+        """Score labelings; `u` (same shape) is needed when `smooths_scores`. NaN is refused.
+
+        Pair methods give (..., 2): the rank, then the probability score.
+        """
         described = self._conventional(ranks)
-        values = FULL_SCORES[self.name](described)
+        values = self._values(described)
         if self.smooths_scores:
             step = boundary_step(self.name, described)
             if u is None:
@@ -150,6 +230,34 @@ class Method:
             if step is not None:
                 values = values - checked_u(u) * step
         return checked_scores(values)
+
+    def _values(self, ranks: Ranks) -> Floats:
+        family = self.family
+        if family in FULL_SCORES:
+            return FULL_SCORES[family](ranks)
+        if self.tuned is None:
+            raise InvalidArgument(f"expected {self.name} with its tuned values, got none; see conformal.tuning.tune")
+        if family == "integrated":
+            return self._integrated(ranks)
+        own = np.where(ranks.expressible, FULL_SCORES[self.base](ranks), np.inf)
+        if family == "raps":
+            scale = -np.expm1(-own) if self.base == "nc1" else own  # 1 - P: the penalty is on that scale
+            return np.where(ranks.expressible, raps(scale, ranks.rank, lam=self.tuned.lam, r0=self.tuned.r0), np.inf)
+        if family == "conditional":  # the cap is the limit, applied already
+            return own
+        if family == "joint":
+            references = (self.tuned.reference("score"), self.tuned.reference("other"))
+            return joint(own, nc3(ranks), references=references, ties=nc1(ranks))
+        return np.stack([nc3(ranks), own], axis=-1)
+
+    def _integrated(self, ranks: Ranks) -> Floats:
+        if ranks.worst is None or self.tuned is None:
+            raise InvalidScores(f"expected the strangest part of each labeling for {self.name}, got none")
+        worst = np.where(ranks.log_probability > -np.inf, ranks.worst, np.inf)
+        if self.name == "integrated":
+            return worst
+        references = (self.tuned.reference("score"), self.tuned.reference("other"))
+        return joint(nc1(ranks), worst, references=references, ties=nc1(ranks))
 
     def _conventional(self, ranks: Ranks) -> Ranks:
         """Apply the rank limit and, for the top-K convention, the renormalisation."""
@@ -160,9 +268,18 @@ class Method:
             log_probability = log_probability - np.log(ranks.mass)
             cumulative = cumulative / ranks.mass
         if self.limit is None:
-            return Ranks(log_probability, ranks.rank, cumulative)
+            return Ranks(log_probability, ranks.rank, cumulative, None, ranks.worst)
         within = (ranks.rank >= 1) & (ranks.rank <= self.limit)
-        return Ranks(np.where(within, log_probability, -np.inf), np.where(within, ranks.rank, 0), cumulative)
+        logs = np.where(within, log_probability, -np.inf)
+        return Ranks(logs, np.where(within, ranks.rank, 0), cumulative, None, ranks.worst)
+
+    def table(self, scores: npt.ArrayLike) -> ScoreTable:
+        """Make the calibration table of these scores: (m,), or (m, 2) for pair methods."""
+        if not self.is_pair:
+            return ScoreTable.of(scores)
+        share = self.tuned.share if self.tuned is not None else Tuned().share
+        pairs = np.asarray(scores, dtype=np.float64).reshape(-1, 2)
+        return PairTable.of_pairs(pairs, share=share, conditional=self.family == "conditional_paper")
 
     def members(
         self,

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import ConformalError, InvalidThresholds
+from conformal.joint import Reference
 from conformal.labels import OUTSIDE, LabelSpace
-from conformal.scores import Boundary, Method
+from conformal.scores import Boundary, Method, Tuned
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
 from conformal.thresholds import LabelScores, RareRows, Thresholds
@@ -35,6 +36,7 @@ def to_bytes(thresholds: Thresholds) -> bytes:
             "boundary": method.boundary.value,
             "limit": method.limit,
             "top_k": method.top_k,
+            **_tuned_document(method.tuned),
         },
         "entity_method": {
             "name": entity.name,
@@ -90,7 +92,10 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
     counts = layout["entities"]
     strata = Strata(bool(layout["by_language"]), tuple(layout["lengths"]), None if counts is None else tuple(counts))
     classes = LabelSpace(document["classes"]).classes
-    cells = {strata.check(cell): _sorted(_unpack(packed, "<f8")) for cell, packed in sorted(document["cells"].items())}
+    made = Method(
+        method["name"], Boundary(method["boundary"]), method["limit"], method["top_k"], _tuned(method.get("tuned"))
+    )
+    cells = {strata.check(cell): _scores(packed, made) for cell, packed in sorted(document["cells"].items())}
     labels: dict[str, LabelScores] = {}
     for name in (*classes, OUTSIDE):
         packed = document["labels"][name]
@@ -102,7 +107,7 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
     if not rows.task.shape == rows.label.shape == rows.score.shape:
         raise InvalidThresholds("expected rare rows of one length, got several")
     return Thresholds(
-        Method(method["name"], Boundary(method["boundary"]), method["limit"], method["top_k"]),
+        made,
         EntityMethod(entity["name"], entity["weights"], entity["p_min"], entity["n_min"], entity["top_k"]),
         strata,
         int(document["n_min"]),
@@ -111,6 +116,32 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
         labels,
         rows,
     )
+
+
+def _tuned_document(tuned: Tuned | None) -> dict[str, Any]:
+    """Return what a method froze; nothing for methods that freeze nothing, whose bytes stay as they were."""
+    if tuned is None:
+        return {}
+    references = {name: _pack(reference.scores, "<f8") for name, reference in tuned.references}
+    return {"tuned": {"lam": tuned.lam, "r0": tuned.r0, "share": tuned.share, "references": references}}
+
+
+def _tuned(document: Mapping[str, Any] | None) -> Tuned | None:
+    if document is None:
+        return None
+    references = tuple(
+        (name, Reference(_sorted(_unpack(packed, "<f8")))) for name, packed in sorted(document["references"].items())
+    )
+    return Tuned(float(document["lam"]), int(document["r0"]), str(document["share"]), references)
+
+
+def _scores(packed: str, method: Method) -> npt.NDArray[Any]:
+    values = _unpack(packed, "<f8")
+    if not method.is_pair:
+        return _sorted(values)
+    pairs = values.reshape(-1, 2)
+    _sorted(pairs[:, 0])
+    return pairs
 
 
 def _pack(values: npt.NDArray[Any], kind: str) -> str:

@@ -16,12 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from conformal.errors import EmptyCalibration, InvalidLabels, InvalidScores
+from conformal.integrated import worst_parts
 from conformal.labels import OUTSIDE, LabelSpace
 from conformal.quantile import Floats, Level, ScoreTable, checked_scores
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method
 from conformal.strata import Pool, Strata
 from conformal.subsequence import EntityMethod, Ints, label_group
+from conformal.tuning import tune_apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +91,7 @@ class Thresholds:
     strata: Strata
     n_min: int
     classes: tuple[str, ...]
-    cells: Mapping[str, Floats]  # ascending scores of each cell
+    cells: Mapping[str, Floats]  # ascending scores of each cell: (m,), or (m, 2) for pair methods
     labels: Mapping[str, LabelScores]  # of each class and "O"
     rare: RareRows
     _pools: dict[str, CellPool] = field(default_factory=dict, repr=False)
@@ -102,12 +104,12 @@ class Thresholds:
     @property
     def n(self) -> int:
         """Number of calibration tasks."""
-        return sum(scores.size for scores in self.cells.values())
+        return sum(len(scores) for scores in self.cells.values())
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """Number of calibration tasks in each cell."""
-        return {cell: int(scores.size) for cell, scores in self.cells.items()}
+        return {cell: len(scores) for cell, scores in self.cells.items()}
 
     def pool(self, cell: str) -> CellPool:
         """Return what answers for a test task in `cell`, also a cell never seen; `UnknownStratum` if impossible."""
@@ -115,7 +117,7 @@ class Thresholds:
         if found is None:
             pool = self.strata.pool_of(cell, self.counts, n_min=self.n_min)
             parts = [self.cells[name] for name in pool.cells if name in self.cells] if pool.calibrated else []
-            found = CellPool(pool, ScoreTable.of(np.concatenate(parts) if parts else np.zeros(0)))
+            found = CellPool(pool, self.method.table(np.concatenate(parts) if parts else np.zeros(0)))
             self._pools[cell] = found
         return found
 
@@ -213,8 +215,9 @@ def calibrate(
     """Freeze thresholds from calibration rows (METHODS 3 to 6).
 
     Rows must be exchangeable with the tasks to come and none may have been dropped because of its label;
-    labels out of reach count as `+inf`. Raises `EmptyCalibration` without rows (unless `allow_empty`, which
-    gives open sets), `UnknownStratum`, `InvalidLabels`, `InvalidScores`.
+    labels out of reach count as `+inf`. A method that must freeze something first (`Method.needs_tuning`) does so on
+    a part of the rows that is drawn by task number and left out of calibration. Raises `EmptyCalibration` without
+    rows (unless `allow_empty`, which gives open sets), `UnknownStratum`, `InvalidLabels`, `InvalidScores`.
 
     >>> rows = TaskRows.of(["en/1-10"] * 4, [-0.1, -0.2, -0.4, -2.0])
     >>> thresholds = calibrate(rows, classes=["PER"], n_min=4)
@@ -227,8 +230,16 @@ def calibrate(
     names = LabelSpace(classes).classes
     if not len(tasks) and not allow_empty:
         raise EmptyCalibration("expected at least one calibration row, got none; label some tasks first")
+    rows = entities if entities is not None else EntityRows.join([])
+    # Class thresholds rest on every row: what the full-sequence method froze says nothing about single entities.
+    labels, rare = _freeze_entities(rows, names, entity_chosen, n_min)
+    if chosen.needs_tuning:
+        chosen, tasks = tune_apart(chosen, tasks, rows, classes=names)
+    if chosen.is_integrated and chosen.tuned is not None:
+        tasks = tasks.with_worst(worst_parts(tasks, rows, tuned=chosen.tuned))
     scores = chosen.scores(tasks.ranks, u=tasks.u)
-    order = np.lexsort((scores, tasks.codes))  # by cell, then ascending
+    keys = (scores[:, 1], scores[:, 0]) if chosen.is_pair else (scores,)
+    order = np.lexsort((*keys, tasks.codes))  # by cell, then ascending
     bounds = np.searchsorted(tasks.codes[order], np.arange(len(tasks.names) + 1))
     cells = {
         layout.check(name): scores[order[bounds[i] : bounds[i + 1]]]
@@ -236,8 +247,6 @@ def calibrate(
         if bounds[i] < bounds[i + 1]
     }
     layout.partition(Counter(), n_min=n_min)  # refuses a bad n_min at once
-    rows = entities if entities is not None else EntityRows.join([])
-    labels, rare = _freeze_entities(rows, names, entity_chosen, n_min)
     return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare)
 
 

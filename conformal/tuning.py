@@ -1,0 +1,140 @@
+"""Tuning on a part of the rows that calibration never sees (METHODS 4.5).
+
+Whatever is frozen here may depend on the tuning rows in any way: calibration conditions on it, so sets stay exact.
+With ranked lists of the tuning tasks the values are searched for the smallest mean set; without them (a database keeps
+scores, not lists) they are set from the true labelings' ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from conformal.conditional import rank_cap
+from conformal.errors import InvalidArgument
+from conformal.integrated import check_entities, part_references, worst_parts
+from conformal.joint import Reference
+from conformal.quantile import Bools, Floats, Level, exact_level
+from conformal.rows import EntityRows, TaskRows
+from conformal.scores import DEFAULT_LIMIT, FULL_SCORES, Method, Ranks, Tuned, hash_u, nc1, nc3
+
+TUNING_SHARE = "0.2"
+SHARES = ("0.02", "0.05", "0.1", "0.2", "0.35", "0.5", "0.65", "0.8", "0.9")
+DEFAULT_RANK_SHARE = "0.2"
+LAMBDAS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+R0S = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, eq=False)
+class RankedLists:
+    """The best labelings of several tasks, side by side: log-probabilities (tasks, K), -inf where there is none.
+
+    `complete`: every labeling of the task is listed. Sizes beyond K are not known; see `sizes`.
+    """
+
+    log_probabilities: Floats  # (tasks, K) falling along each row
+    complete: Bools  # (tasks,)
+
+    @property
+    def most(self) -> int:
+        """How many labelings are listed at most."""
+        return int(self.log_probabilities.shape[1])
+
+    def take(self, index: npt.ArrayLike) -> RankedLists:
+        """Return the lists of some tasks."""
+        at = np.asarray(index)
+        return RankedLists(self.log_probabilities[at], self.complete[at])
+
+    @property
+    def ranks(self) -> Ranks:
+        """All listed labelings as one description, of shape (tasks, K)."""
+        logs = np.asarray(self.log_probabilities, dtype=np.float64)
+        places = np.broadcast_to(np.arange(1, self.most + 1, dtype=np.int64), logs.shape)
+        return Ranks(logs, np.where(np.isneginf(logs), 0, places), np.cumsum(np.exp(logs), axis=1))
+
+
+def tuning_part(tasks: TaskRows, *, share: Level = TUNING_SHARE) -> Bools:
+    """Draw the tuning part by a hash of each task's number: the same in any order of the rows."""
+    part = float(exact_level(share))
+    return np.array([hash_u("tuning", number) < part for number in tasks.numbers.tolist()], dtype=np.bool_)
+
+
+def tune_apart(
+    method: Method, tasks: TaskRows, entities: EntityRows, *, classes: Sequence[str], alpha: Level = "0.05"
+) -> tuple[Method, TaskRows]:
+    """Freeze a method on a drawn part of the rows; return it with the rows that are left for calibration."""
+    part = tuning_part(tasks)
+    tuning = tasks.take(part)
+    own = entities.take(np.isin(entities.task, tuning.numbers))
+    return tune(method, tuning, entities=own, classes=classes, alpha=alpha), tasks.take(~part)
+
+
+def tune(
+    method: Method,
+    tasks: TaskRows,
+    *,
+    classes: Sequence[str] = (),
+    entities: EntityRows | None = None,
+    lists: RankedLists | None = None,
+    alpha: Level = "0.05",
+) -> Method:
+    """Return the method with its values frozen on these rows, for sets that are small at level alpha.
+
+    `lists` are the tasks' ranked lists, for the grid search; integrated methods need `entities` and `classes`. The
+    result is valid at every level, whatever alpha it was tuned for.
+
+    >>> rows = TaskRows.of(["en/1-10"] * 9, [-0.1] * 9, rank=[1, 1, 1, 1, 1, 1, 2, 4, 7], cumulative=[0.9] * 9)
+    >>> tune(Method("conditional+nc1"), rows, alpha="0.5").limit  # a fifth of alpha goes to the rank
+    7
+    """
+    family = method.family
+    exact_level(alpha)
+    if lists is not None and len(lists.complete) != len(tasks):
+        raise InvalidArgument(f"expected one ranked list per task ({len(tasks)}), got {len(lists.complete)}")
+    if family in FULL_SCORES:
+        return method
+    if family == "joint":
+        own = np.where(tasks.ranks.expressible, FULL_SCORES[method.base](tasks.ranks), np.inf)
+        made = (("other", Reference.of(nc3(tasks.ranks))), ("score", Reference.of(own)))
+        return replace(method, tuned=Tuned(references=made))
+    if family == "integrated":
+        rows = check_entities(tasks, entities)
+        tuned = Tuned(references=part_references(rows, classes))
+        if method.name == "integrated":
+            return replace(method, tuned=tuned)
+        worst = worst_parts(tasks, rows, tuned=tuned)
+        joined = (("other", Reference.of(worst)), ("score", Reference.of(nc1(tasks.ranks))))
+        return replace(method, tuned=Tuned(references=(*tuned.references, *joined)))
+    options = list(_options(method, tasks, alpha))
+    if lists is None or len(options) == 1 or not len(tasks):
+        return options[0]
+    return min(options, key=lambda option: mean_size(option, tasks, lists, alpha))
+
+
+def _options(method: Method, tasks: TaskRows, alpha: Level) -> list[Method]:
+    """Return the grid; its first entry is the choice where no lists are at hand."""
+    level = exact_level(alpha)
+    if method.family == "raps":
+        middle = rank_cap(tasks.ranks, level / 2, limit=DEFAULT_LIMIT)
+        first = replace(method, tuned=Tuned(lam=0.01, r0=min(middle, max(R0S))))
+        return [first, *(replace(method, tuned=Tuned(lam=lam, r0=r0)) for lam, r0 in product(LAMBDAS, R0S))]
+    if method.family == "conditional":
+        most = method.limit or DEFAULT_LIMIT
+        shares = (DEFAULT_RANK_SHARE, *SHARES)
+        caps = [rank_cap(tasks.ranks, level * Fraction(share), limit=most) for share in shares]
+        return [replace(method, limit=cap, tuned=Tuned()) for cap in dict.fromkeys([*caps, most])]
+    return [replace(method, tuned=Tuned(share=share)) for share in dict.fromkeys((DEFAULT_RANK_SHARE, *SHARES))]
+
+
+def mean_size(method: Method, tasks: TaskRows, lists: RankedLists, alpha: Level) -> float:
+    """Return the mean size of the tuning tasks' own sets, thresholds from these tasks; sizes are cut at K."""
+    table = method.table(method.scores(tasks.ranks, u=tasks.u))
+    plain = replace(method, boundary=type(method.boundary).INCLUDE)
+    members = table.contains(plain.scores(lists.ranks), alpha)
+    listed = lists.log_probabilities > -np.inf
+    return float(np.maximum((members & listed).sum(axis=1), 1).mean())
