@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend import __version__
+from backend.http.security import SECRET_HEADER
 
 Schema = dict[str, Any]
 
@@ -20,7 +21,10 @@ def document() -> Schema:
         },
         "paths": _contract() | _own(),
         "components": {
-            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "secret": {"type": "apiKey", "in": "header", "name": SECRET_HEADER},
+            },
             "schemas": {"Problem": _PROBLEM, "Set": _SET, "Job": _JOB},
         },
         "security": [{"basic": []}],
@@ -28,6 +32,13 @@ def document() -> Schema:
 
 
 def _contract() -> Schema:
+    routes = _routes()
+    routes["/health"]["get"]["security"] = []
+    routes["/webhook"]["post"]["security"] = [{"basic": []}, {"secret": []}]
+    return routes
+
+
+def _routes() -> Schema:
     project = {"type": "string", "minLength": 1, "maxLength": 100, "description": "<id>.<created timestamp>"}
     return {
         "/health": {

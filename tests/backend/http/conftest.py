@@ -11,6 +11,7 @@ import pytest
 from flask import Flask
 
 from backend.app import create_app, service_of
+from backend.serving.presenting import Present, show_all
 from backend.serving.service import Service
 from backend.settings import Settings, load_settings
 from backend.starter import make_starter, save_starter
@@ -52,9 +53,8 @@ def make_app(settings: Settings) -> Iterator[MakeApp]:
     """Make apps with other settings; all are closed at the end."""
     made: list[Flask] = []
 
-    def make(*, present: Any = None, **changes: Any) -> Flask:
-        more = {} if present is None else {"present": present}
-        app = create_app(settings.model_copy(update=changes), **more)
+    def make(*, present: Present = show_all, start: bool = True, **changes: Any) -> Flask:
+        app = create_app(settings.model_copy(update=changes), present=present, start=start)
         made.append(app)
         return app
 
@@ -66,6 +66,12 @@ def make_app(settings: Settings) -> Iterator[MakeApp]:
 @pytest.fixture
 def app(make_app: MakeApp) -> Flask:
     return make_app()
+
+
+@pytest.fixture
+def idle_app(make_app: MakeApp) -> Flask:
+    """The service with its model not loaded: for what must work, or be refused, without it."""
+    return make_app(start=False)
 
 
 @pytest.fixture

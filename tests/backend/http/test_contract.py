@@ -35,7 +35,7 @@ from tests.shared_data import shared_data
 
 
 def post(app: Flask, path: str, body: Any) -> Any:
-    return app.test_client().post(path, json=body)
+    return app.test_client().post(path, json=body, buffered=True)
 
 
 def results(app: Flask, body: Any) -> list[Any]:
