@@ -1,13 +1,14 @@
-"""All scores of a (project, model) as arrays, for a refit: one pass, no object per row that numpy does not need.
+"""All scores of a (project, model) as arrays, for a refit: one query per cell, through an index that holds all columns.
 
-PostgreSQL sends them as a binary copy that numpy reads in place; SQLite hands out tuples, from an index that holds all
-columns in order. Doubles come back bit for bit on both, `+inf` included.
+PostgreSQL packs a cell's rows into one value in its own binary format, which numpy reads in place: a message per row
+would cost several times more than reading the index. SQLite hands its numbers out one by one, into one flat array.
+Doubles come back bit for bit on both, `+inf` included.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,16 +19,13 @@ import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
 from sqlalchemy.orm import Session
 
-from backend.store.engine import is_postgresql
 from backend.store.types import Cell
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PG_HEADER = 19  # signature, flags and extension length of PostgreSQL's binary copy format
-_PG_TRAILER = 2
-_COLUMNS = "nll, rank, cumulative, weight, task_id"
-_TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "t": np.int64}
+_SCORES = {"nll": "f", "rank": "f", "cumulative": "f", "weight": "f", "task_id": "i"}
+_TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "i": np.int64}
 
 
 @dataclass(frozen=True)
@@ -67,20 +65,19 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
 
     Use a session of `Store.read()`, so that the cells' counters and the rows are of one moment.
     """
-    counts, columns = [], []
-    for cell in cells:
-        # The first index of the table holds these columns in this order, so nothing is sorted and no row is visited.
-        statement = (
-            f"SELECT {_COLUMNS} FROM calibration_scores "  # noqa: S608 - names and integers of our own
-            f"WHERE cell_id = {int(cell.id)} AND {_counted(at_revision)} ORDER BY {_COLUMNS}"
+    pieces = [
+        _fetch(
+            session,
+            _SCORES,
+            f"FROM calibration_scores WHERE cell_id = {int(cell.id)} AND {_counted(at_revision)}",
+            order=", ".join(_SCORES),
         )
-        rows = _fetch(session, statement, "fffft")
-        counts.append(len(rows[0]))
-        columns.append(rows)
-    nll, rank, cumulative, weight, task_ids = _join(columns, "fffft")
+        for cell in cells
+    ]
+    nll, rank, cumulative, weight, task_ids = _join(pieces, _SCORES)
     return ScoreTable(
         cells=tuple(cells),
-        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        offsets=np.concatenate([[0], np.cumsum([len(piece[0]) for piece in pieces])]).astype(np.int64),
         nll=nll,
         rank=rank,
         cumulative=cumulative,
@@ -91,21 +88,29 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
 
 def load_entities(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> EntityTable:
     """Return the entity rows below the calibration rows of these cells (METHODS 6.2 weighs them by task)."""
-    counted = _counted(at_revision)
-    wanted = (
+    sources = [
         "FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id "
-        f"WHERE s.cell_id IN ({_integers([cell.id for cell in cells])}) AND {counted}"
+        f"WHERE s.cell_id = {int(cell.id)} AND {_counted(at_revision)}"
+        for cell in cells
+    ]
+    names = sorted(
+        {str(row[0]) for each in sources for row in session.execute(sa.text(f"SELECT DISTINCT e.label {each}"))}
     )
-    names = [str(row[0]) for row in session.execute(sa.text(f"SELECT DISTINCT e.label {wanted} ORDER BY 1"))]
-    names.sort()  # the database's collation is not Python's
     cases = " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names))
-    code = f"CASE e.label {cases} END" if names else "0"
-    cast = (lambda text: f"CAST({text} AS bigint)") if is_postgresql(session) else (lambda text: text)
-    statement = (
-        f"SELECT s.task_id, {cast(code)}, {cast('e.start')}, {cast('e.stop')}, "
-        f"e.probability, e.cumulative, e.place, e.rank {wanted} ORDER BY s.task_id, e.start, e.stop, e.label"
-    )
-    task_ids, codes, starts, ends, probability, cumulative, place, rank = _fetch(session, statement, "ttttffff")
+    columns = {
+        "s.task_id": "i",
+        f"CASE e.label {cases} ELSE -1 END" if names else "-1": "i",
+        "e.start": "i",
+        "e.stop": "i",
+        "e.probability": "f",
+        "e.cumulative": "f",
+        "e.place": "f",
+        "e.rank": "f",
+    }
+    pieces = [_fetch(session, columns, each, order="s.task_id, e.start, e.stop, e.label") for each in sources]
+    joined = _join(pieces, columns)
+    by_task = np.argsort(joined[0], kind="stable")
+    task_ids, codes, starts, ends, probability, cumulative, place, rank = (column[by_task] for column in joined)
     return EntityTable(
         labels=tuple(names),
         task_ids=task_ids,
@@ -128,38 +133,36 @@ def _counted(revision: int | None) -> str:
     )
 
 
-def _integers(ids: Sequence[int]) -> str:
-    return ", ".join(str(int(each)) for each in ids) or "NULL"
-
-
 def _quote(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def _join(pieces: list[list[Any]], kinds: str) -> list[Any]:
+def _join(pieces: list[list[Any]], columns: Mapping[str, str]) -> list[Any]:
     if not pieces:
-        return [np.zeros(0, _TYPES[kind]) for kind in kinds]
+        return [np.zeros(0, _TYPES[kind]) for kind in columns.values()]
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
-def _fetch(session: Session, statement: str, kinds: str) -> list[Any]:
-    """Return the columns of a query as arrays: `f` for doubles, `t` for 64-bit integers."""
+def _fetch(session: Session, columns: Mapping[str, str], source: str, *, order: str) -> list[Any]:
+    """Return columns of a query as arrays; `columns` are SQL expressions with `f` for doubles, `i` for integers."""
     driver = session.connection().connection.driver_connection
     if isinstance(driver, PsycopgConnection):
-        return _fetch_binary(driver, statement, kinds)
+        return _fetch_packed(driver, columns, source, order)
     assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - the only other driver of the product
-    # One flat array of doubles is filled without a detour; integers are ids, which doubles hold exactly below 2**53.
-    flat = np.fromiter(chain.from_iterable(driver.execute(statement)), np.float64)
-    table = flat.reshape(-1, len(kinds))
-    return [np.ascontiguousarray(table[:, i]).astype(_TYPES[kind], copy=False) for i, kind in enumerate(kinds)]
+    rows = driver.execute(f"SELECT {', '.join(columns)} {source} ORDER BY {order}")
+    # Integers are ids and offsets, which doubles hold exactly below 2**53.
+    table = np.fromiter(chain.from_iterable(rows), np.float64).reshape(-1, len(columns))
+    kinds = enumerate(columns.values())
+    return [np.ascontiguousarray(table[:, i]).astype(_TYPES[kind], copy=False) for i, kind in kinds]
 
 
-def _fetch_binary(driver: PsycopgConnection[Any], statement: str, kinds: str) -> list[Any]:
-    with driver.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT BINARY)".encode()) as copy:
-        data = b"".join(bytes(block) for block in copy)
-    # A row is a field count, then for each field its length and its value, all big-endian and of fixed size here.
-    layout: list[tuple[str, str]] = [("fields", ">i2")]
-    for i, kind in enumerate(kinds):
-        layout += [(f"size{i}", ">i4"), (f"value{i}", ">f8" if kind == "f" else ">i8")]
-    table = np.frombuffer(data[_PG_HEADER : len(data) - _PG_TRAILER], np.dtype(layout))
-    return [table[f"value{i}"].astype(_TYPES[kind]) for i, kind in enumerate(kinds)]
+def _fetch_packed(driver: PsycopgConnection[Any], columns: Mapping[str, str], source: str, order: str) -> list[Any]:
+    send = {"f": "float8send({})", "i": "int8send(({})::bigint)"}
+    packed = " || ".join(send[kind].format(column) for column, kind in columns.items())
+    # From the index the rows come in this order anyhow (PostgreSQL 16 knows); before that they are sorted.
+    query = f"SELECT string_agg({packed}, ''::bytea ORDER BY {order}) {source}"
+    with driver.cursor(binary=True) as cursor:
+        row = cursor.execute(query.encode()).fetchone()
+    data = b"" if row is None or row[0] is None else row[0]
+    table = np.frombuffer(data, np.dtype([(f"c{i}", f">{kind}8") for i, kind in enumerate(columns.values())]))
+    return [table[f"c{i}"].astype(_TYPES[kind]) for i, kind in enumerate(columns.values())]
