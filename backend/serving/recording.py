@@ -2,9 +2,10 @@
 
 A label that comes back is judged against what its annotator had in view, so the record matters; but an annotator who
 gets no prediction because the database is busy for a moment is worse off than one whose record comes a second late.
-Therefore: the writer waits two seconds for the database. If it is still busy (or away), the rows go to a backlog in
-memory that a thread of its own writes as soon as it can, in order. The backlog is bounded; beyond it the oldest rows
-are dropped, counted and logged. A clean stop writes what is left.
+Therefore: a thread of its own writes what was served, all that waits in one transaction, and an answer waits for that,
+but two seconds at most. If the database is busy (or away) for longer, the rows stay in the queue and are written as
+soon as it can be. The queue is bounded; beyond it the oldest rows are dropped, counted and logged. A clean stop writes
+what is left.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ from sqlalchemy.orm import Session
 from backend.errors import StoreConflict, StoreError
 from backend.labelstudio.identity import ModelHeader
 from backend.outcome import Outcome
+from backend.serving.gate import FairGate
 from backend.serving.measures import Measures
 from backend.store import Store
-from backend.store.projects import ensure_model, ensure_project, ensure_task
+from backend.store.batches import NewTask, ensure_tasks
+from backend.store.projects import ensure_model, ensure_project
 from backend.store.served import record_served
 from backend.store.types import Draw, Served
 
 _log = logging.getLogger(__name__)
 
 MAX_BACKLOG = 20_000  # rows
+PATIENCE = 2.0  # seconds that an answer waits for its record
+_TOGETHER = 128  # rows in one transaction: a few dozen milliseconds, so that deliveries do not wait long
 _PAUSE = 1.0
 
 
@@ -67,14 +72,16 @@ class ServedBatch:
 
 
 class Recorder:
-    """Writes batches; `start` it after the fork."""
+    """Writes batches; `start` it after the fork. Before that each is written by its caller."""
 
-    def __init__(self, store: Store, measures: Measures, *, max_backlog: int = MAX_BACKLOG) -> None:
+    def __init__(
+        self, store: Store, measures: Measures, *, writing: FairGate | None = None, max_backlog: int = MAX_BACKLOG
+    ) -> None:
         self._store, self._measures, self._max = store, measures, max_backlog
-        self._backlog: deque[ServedBatch] = deque()
+        self._writing = writing or FairGate(slots=1)
+        self._queue: deque[_Queued] = deque()
         self._rows = 0
         self._changed = threading.Condition()
-        self._writing = threading.Lock()  # SQLite has one writer: queueing here is fairer than its busy loop
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -84,51 +91,55 @@ class Recorder:
         return self._rows
 
     def start(self) -> None:
-        """Begin to write the backlog whenever there is one."""
+        """Begin to write what is put in the queue."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
             self._thread.start()
 
-    def record(self, batch: ServedBatch) -> None:
-        """Write a batch now, or put it on the backlog; never raises for trouble with the database."""
-        if self._backlog or not self._try(batch):
-            self.postpone(batch)
+    def record(self, batch: ServedBatch, *, wait: float = PATIENCE) -> None:
+        """Have a batch written, and wait for that up to `wait` seconds; never raises for trouble with the database."""
+        done = self.postpone(batch)
+        if self._thread is None:
+            self._flush()
+        else:
+            done.wait(wait)
 
-    def postpone(self, batch: ServedBatch) -> None:
-        """Put a batch on the backlog without waiting for anything."""
+    def postpone(self, batch: ServedBatch) -> threading.Event:
+        """Put a batch in the queue and wait for nothing; the event is set once it is written."""
         dropped = 0
+        done = threading.Event()
         with self._changed:
-            self._backlog.append(batch)
+            self._queue.append(_Queued(batch, done))
             self._rows += len(batch.tasks)
             while self._rows > self._max:
-                dropped += len(self._pop().tasks)
+                dropped += len(self._pop().batch.tasks)
             self._changed.notify()
-        self._measures.backlog.set(self._rows)
         if dropped:
             self._measures.served_rows.labels("dropped").inc(dropped)
             _log.error("record of served sets dropped: the database was away for too long", extra={"tasks": dropped})
+        return done
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is left and stop; gives up after `timeout` seconds."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(timeout)
-        elif self._backlog:
+        if self._thread is None:
             self._flush()
+        else:
+            self._thread.join(timeout)
         if self._rows:
             _log.error("record of served sets lost at stop: the database was away", extra={"tasks": self._rows})
 
-    def _pop(self) -> ServedBatch:
-        batch = self._backlog.popleft()
-        self._rows -= len(batch.tasks)
-        return batch
+    def _pop(self) -> _Queued:
+        first = self._queue.popleft()
+        self._rows -= len(first.batch.tasks)
+        return first
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._backlog or self._stopping)
+                self._changed.wait_for(lambda: self._queue or self._stopping)
                 stopping = self._stopping
             done = self._flush()
             if stopping:
@@ -137,33 +148,51 @@ class Recorder:
                 time.sleep(_PAUSE)
 
     def _flush(self) -> bool:
+        """Write the queue, a good handful of rows in a transaction; False when the database would not have it."""
         while True:
             with self._changed:
-                batch = self._backlog[0] if self._backlog else None
-            if batch is None:
+                taken: list[_Queued] = []
+                rows = 0
+                for each in self._queue:
+                    if taken and rows + len(each.batch.tasks) > _TOGETHER:
+                        break
+                    taken.append(each)
+                    rows += len(each.batch.tasks)
+            if not taken:
                 return True
-            if not self._try(batch):
+            if not self._write(taken):
                 return False
             with self._changed:
-                # A full backlog may have dropped it meanwhile.
-                if self._backlog and self._backlog[0] is batch:
+                # A full queue may have dropped some of them meanwhile.
+                written = {id(each) for each in taken}
+                while self._queue and id(self._queue[0]) in written:
                     self._pop()
-            self._measures.backlog.set(self._rows)
+            for each in taken:
+                each.done.set()
 
-    def _try(self, batch: ServedBatch) -> bool:
+    def _write(self, taken: list[_Queued]) -> bool:
+        count = sum(len(each.batch.tasks) for each in taken)
         try:
-            with self._writing, self._store.write() as session:
-                _write(session, batch)
+            with self._writing.turn("record"), self._store.write() as session:
+                for each in taken:
+                    _write(session, each.batch)
         except StoreConflict as error:
+            if len(taken) > 1:
+                return all(self._write([each]) for each in taken)
             # Trying again would end the same way; a set that cannot be recorded must not block the others.
-            self._measures.served_rows.labels("refused").inc(len(batch.tasks))
+            self._measures.served_rows.labels("refused").inc(count)
             _log.error("record of served sets refused", extra={"reason": type(error).__name__})
             return True
         except StoreError as error:
             _log.warning("record of served sets postponed", extra={"reason": type(error).__name__})
             return False
-        self._measures.served_rows.labels("recorded").inc(len(batch.tasks))
+        self._measures.served_rows.labels("recorded").inc(count)
         return True
+
+
+class _Queued(NamedTuple):
+    batch: ServedBatch
+    done: threading.Event
 
 
 def _write(session: Session, batch: ServedBatch) -> None:
@@ -172,23 +201,26 @@ def _write(session: Session, batch: ServedBatch) -> None:
     if header is None:
         return
     model = ensure_model(session, header.name, header.hash, classes=header.classes)
-    rows: list[Served] = []
-    for task, text, created_at, draw, outcome in batch.tasks:
-        kept = ensure_task(
-            session,
-            project.id,
-            external_id=task,
-            text=text,
-            language=outcome.language,
-            length=outcome.length,
-            draw=draw,
-            created_at=created_at,
-        )
-        blind = kept.draw is not None and kept.draw.blind
-        rows.append(
-            replace(served_row(outcome, served_at=batch.served_at), task_id=kept.id, model_id=model.id, shadow=blind)
-        )
-    record_served(session, rows)
+    kept = ensure_tasks(
+        session,
+        project.id,
+        [
+            NewTask(task, text, outcome.language, outcome.length, draw, created_at)
+            for task, text, created_at, draw, outcome in batch.tasks
+        ],
+    )
+    record_served(
+        session,
+        [
+            replace(
+                served_row(each.outcome, served_at=batch.served_at),
+                task_id=task.id,
+                model_id=model.id,
+                shadow=task.blind,
+            )
+            for task, each in zip(kept, batch.tasks, strict=True)
+        ],
+    )
 
 
 def served_row(outcome: Outcome, *, served_at: datetime) -> Served:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,6 +16,7 @@ from backend.serving.admission import Admission
 from backend.serving.cache import AnswerCache
 from backend.serving.chunks import Chunk, ChunkPredictor
 from backend.serving.gate import FairGate
+from backend.serving.inbox import Inbox
 from backend.serving.loading import ModelLoader
 from backend.serving.measures import Measures
 from backend.serving.presenting import Present, show_all
@@ -24,7 +24,6 @@ from backend.serving.recording import Recorder, ServedBatch
 from backend.serving.views import Views
 from backend.settings import Settings
 from backend.store import Store
-from backend.store.events import store_event
 from backend.store.jobs import enqueue_job
 from backend.store.projects import ensure_project
 
@@ -47,7 +46,10 @@ class Service:
         self._records = Store(settings.database_url, wait=RECORD_WAIT, pool_size=2)
         self.loader = ModelLoader(settings)
         self.views = Views(settings, self.reads, self.loader)
-        self.recorder = Recorder(self._records, self.measures)
+        # One writer at a time and turns for all, instead of SQLite's busy loop, which lets some wait very long.
+        self._writing = FairGate(slots=1 if self.writes.is_sqlite else 8)
+        self.inbox = Inbox(self.writes, self._writing)
+        self.recorder = Recorder(self._records, self.measures, writing=self._writing)
         self.gate = FairGate(slots=max(1, min(4, os.cpu_count() or 1)))
         self.admission = Admission(settings.threads)
         self.cache: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(
@@ -56,18 +58,19 @@ class Service:
         self._chunks = ChunkPredictor(
             settings, gate=self.gate, cache=self.cache, recorder=self.recorder, measures=self.measures, present=present
         )
-        self._writing = threading.Lock()
         self._noted: OrderedDict[str, str] = OrderedDict()
 
     def start(self) -> None:
         """Load the model and write the backlog in the background."""
+        self.inbox.start()
         self.recorder.start()
         self.loader.start()
 
     def close(self) -> None:
         """Write what is left, wait for the loader's thread, close every connection."""
-        self.loader.close()
+        self.inbox.close()
         self.recorder.close()
+        self.loader.close()
         for store in (self.reads, self.writes, self._records):
             store.close()
 
@@ -100,26 +103,13 @@ class Service:
 
     def store_delivery(self, payload: dict[str, Any]) -> int:
         """Keep an event and return its id once it is on disk."""
-        return self._write(lambda: store_event(self.writes, payload))
+        return self.inbox.put(payload)
 
     def queue_refit(self, project: str, *, reason: str) -> int:
         """Ask for a refit of a project; a request that waits already is the same one."""
-
-        def work() -> int:
-            with self.writes.write() as session:
-                row = ensure_project(session, project)
-                return enqueue_job(
-                    session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason}
-                )
-
-        return self._write(work)
-
-    def _write(self, work: Callable[[], int]) -> int:
-        # SQLite has one writer, and its busy loop lets some wait long: a lock of our own queues them better.
-        if not self.writes.is_sqlite:
-            return work()
-        with self._writing:
-            return work()
+        with self._writing.turn("jobs"), self.writes.write() as session:
+            row = ensure_project(session, project)
+            return enqueue_job(session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason})
 
 
 def _encode(entry: object) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -52,10 +52,36 @@ def store_event(store: Store, payload: object, *, received_at: datetime | None =
         InvalidEvent: when the payload is not a JSON object.
         StoreError: when it could not be stored; nothing was kept, and the delivery must not be acknowledged.
     """
+    return store_events(store, [payload], received_at=received_at)[0]
+
+
+def store_events(store: Store, payloads: Sequence[object], *, received_at: datetime | None = None) -> list[int]:
+    """Keep several deliveries in one transaction, in their order; as `store_event`, but all of them or none.
+
+    Deliveries that come in together then cost one write to the disk together.
+    """
+    rows = [_new_row(payload) for payload in payloads]
+
+    def work(session: Session) -> list[int]:
+        now = received_at or database_now(session)
+        statement = insert(session, Event).on_conflict_do_nothing(index_elements=["delivery"]).returning(Event.id)
+        numbers: list[int] = []
+        for row in rows:
+            given = row | {"received_at": now, "due_at": now}
+            fresh = session.connection().execute(statement, given).scalar_one_or_none()
+            if fresh is None:  # an earlier try was kept although its answer was lost
+                fresh = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"])).scalar_one()
+            numbers.append(int(fresh))
+        return numbers
+
+    return store.run(work)
+
+
+def _new_row(payload: object) -> dict[str, Any]:
     content = dump_payload(payload)
     body: Mapping[str, Any] = payload if isinstance(payload, dict) else {}
     action, project_key, ordering_key = _address(body)
-    row = {
+    return {
         "delivery": str(uuid.uuid4()),
         "action": action,
         "project_key": project_key,
@@ -65,16 +91,6 @@ def store_event(store: Store, payload: object, *, received_at: datetime | None =
         "attempts": 0,
         "claims": 0,
     }
-
-    def work(session: Session) -> int:
-        now = received_at or database_now(session)
-        statement = insert(session, Event).on_conflict_do_nothing(index_elements=["delivery"]).returning(Event.id)
-        fresh = session.connection().execute(statement, row | {"received_at": now, "due_at": now}).scalar_one_or_none()
-        if fresh is None:  # an earlier try was kept although its answer was lost
-            fresh = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"])).scalar_one()
-        return int(fresh)
-
-    return store.run(work)
 
 
 def claim_event(

@@ -236,7 +236,6 @@ class TestRecord:
         app = make_app()
         results(app, shapes.predict([shapes.task(1, "warm")]))
         service: Service = app.extensions["surespan"]
-        service.recorder._store.wait = 0.2
         other = sqlite3.connect(settings.database_url.removeprefix("sqlite:///"), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         entry = results(app, shapes.predict([shapes.task(9, shapes.TEXTS[0])]))[0]

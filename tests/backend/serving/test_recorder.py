@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
-from backend.outcome import Outcome, ShownLabeling
 from backend.labelstudio.identity import ModelHeader
+from backend.outcome import Outcome, ShownLabeling
 from backend.serving.measures import Measures
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
 from backend.store import Store, open_store
@@ -108,8 +109,8 @@ def test_a_locked_database_postpones_the_record_and_keeps_the_order(store: Store
     recorder.record(batch("0"))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    recorder.record(batch("1"))  # waits 0.2 s, then gives way
-    recorder.record(batch("2", "3"))  # does not even try: the backlog goes first
+    recorder.record(batch("1"))  # waits 0.2 s for the lock, then gives way
+    recorder.record(batch("2", "3"))
     assert recorder.backlog == 3
     assert last_served(store, "1") is None
     other.execute("ROLLBACK")
@@ -147,3 +148,26 @@ def test_a_version_that_does_not_exist_blocks_nobody(store: Store) -> None:
     assert last_served(store, "1") is None
     assert last_served(store, "2") is not None
     assert measures.registry.get_sample_value("surespan_served_sets_total", {"outcome": "refused"}) == 1
+
+
+def test_batches_that_wait_are_written_together(store: Store, path: Path) -> None:
+    recorder = Recorder(store, Measures())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    done = [recorder.postpone(batch(str(i))) for i in range(50)]
+    other.execute("ROLLBACK")
+    before = store.engine.pool.checkedout()
+    commits = 0
+
+    def count(_: object) -> None:
+        nonlocal commits
+        commits += 1
+
+    event.listen(store.engine, "commit", count)
+    recorder.start()
+    assert all(each.wait(20) for each in done)
+    recorder.close()
+    other.close()
+    assert commits == 1
+    assert store.engine.pool.checkedout() == before
+    assert all(last_served(store, str(i)) is not None for i in range(50))
