@@ -17,17 +17,20 @@ import numpy.typing as npt
 
 from conformal.conditional import rank_cap
 from conformal.errors import InvalidArgument
+from conformal.evaluation import head_sizes
 from conformal.integrated import check_entities, part_references, worst_parts
 from conformal.joint import Reference
-from conformal.quantile import Bools, Floats, Level, exact_level
+from conformal.quantile import Bools, Floats, Level, ScoreTable, exact_level
 from conformal.rows import EntityRows, TaskRows
-from conformal.scores import DEFAULT_LIMIT, FULL_SCORES, Method, Ranks, Tuned, hash_u, nc1, nc3
+from conformal.scores import DEFAULT_LIMIT, FULL_SCORES, Boundary, Method, Ranks, Tuned, hash_u, nc1, nc3
+from conformal.strata import WHOLE, Strata
 
 TUNING_SHARE = "0.2"
+NO_STRATA = Strata(by_language=False, lengths=())
 SHARES = ("0.02", "0.05", "0.1", "0.2", "0.35", "0.5", "0.65", "0.8", "0.9")
 DEFAULT_RANK_SHARE = "0.2"
-LAMBDAS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-R0S = (1, 2, 4, 8, 16, 32)
+LAMBDAS = (0.0, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1)
+R0S = (1, 4, 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +84,13 @@ def tune(
     classes: Sequence[str] = (),
     entities: EntityRows | None = None,
     lists: RankedLists | None = None,
+    strata: Strata | None = None,
     alpha: Level = "0.05",
 ) -> Method:
     """Return the method with its values frozen on these rows, for sets that are small at level alpha.
 
-    `lists` are the tasks' ranked lists, for the grid search; integrated methods need `entities` and `classes`. The
-    result is valid at every level, whatever alpha it was tuned for.
+    `lists` are the tasks' ranked lists, for the grid search, which thresholds per pool of `strata` if these are given;
+    integrated methods need `entities` and `classes`. The result is valid at every level, whatever it was tuned for.
 
     >>> rows = TaskRows.of(["en/1-10"] * 9, [-0.1] * 9, rank=[1, 1, 1, 1, 1, 1, 2, 4, 7], cumulative=[0.9] * 9)
     >>> tune(Method("conditional+nc1"), rows, alpha="0.5").limit  # a fifth of alpha goes to the rank
@@ -113,7 +117,7 @@ def tune(
     options = list(_options(method, tasks, alpha))
     if lists is None or len(options) == 1 or not len(tasks):
         return options[0]
-    return min(options, key=lambda option: mean_size(option, tasks, lists, alpha))
+    return min(options, key=lambda option: mean_size(option, tasks, lists, alpha, strata=strata))
 
 
 def _options(method: Method, tasks: TaskRows, alpha: Level) -> list[Method]:
@@ -131,10 +135,38 @@ def _options(method: Method, tasks: TaskRows, alpha: Level) -> list[Method]:
     return [replace(method, tuned=Tuned(share=share)) for share in dict.fromkeys((DEFAULT_RANK_SHARE, *SHARES))]
 
 
-def mean_size(method: Method, tasks: TaskRows, lists: RankedLists, alpha: Level) -> float:
-    """Return the mean size of the tuning tasks' own sets, thresholds from these tasks; sizes are cut at K."""
-    table = method.table(method.scores(tasks.ranks, u=tasks.u))
-    plain = replace(method, boundary=type(method.boundary).INCLUDE)
-    members = table.contains(plain.scores(lists.ranks), alpha)
-    listed = lists.log_probabilities > -np.inf
-    return float(np.maximum((members & listed).sum(axis=1), 1).mean())
+def mean_size(
+    method: Method, tasks: TaskRows, lists: RankedLists, alpha: Level, *, strata: Strata | None = None, n_min: int = 100
+) -> float:
+    """Return the mean size of the tuning tasks' own sets, with thresholds from these tasks.
+
+    Sizes are cut at the lists' length K, and an open set counts as K. With `strata`, thresholds are per pool.
+    """
+    plain = replace(method, boundary=Boundary.INCLUDE)
+    layout = NO_STRATA if strata is None else strata
+    cells = np.array(tasks.cells if strata is not None else (WHOLE,) * len(tasks))
+    counts = dict(zip(*(column.tolist() for column in np.unique(cells, return_counts=True)), strict=True))
+    scores = plain.scores(tasks.ranks)
+    logs = np.asarray(lists.log_probabilities, dtype=np.float64)
+    sums = np.cumsum(np.exp(logs), axis=1)
+    listed = (logs > -np.inf).sum(axis=1)
+    total = 0.0
+    for pool in layout.partition(counts, n_min=n_min):
+        here = np.flatnonzero(np.isin(cells, pool.cells))
+        table = plain.table(scores[here])
+        if not pool.calibrated or np.isposinf(table.threshold(alpha)):
+            total += here.size * lists.most
+            continue
+        total += float(np.maximum(_pool_sizes(plain, table, alpha, logs[here], sums[here], listed[here]), 1).sum())
+    return total / len(tasks)
+
+
+def _pool_sizes(
+    method: Method, table: ScoreTable, alpha: Level, logs: Floats, sums: Floats, listed: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    rows = np.arange(len(logs))
+
+    def inside(rank: npt.NDArray[np.int64]) -> Bools:
+        return table.contains(method.scores(Ranks(logs[rows, rank - 1], rank, sums[rows, rank - 1])), alpha)
+
+    return head_sizes(inside, listed)

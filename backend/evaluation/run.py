@@ -1,0 +1,187 @@
+"""The whole evaluation: every method, level and breakdown, one stored piece after the other.
+
+Each piece (a method with or without strata) is written as JSON when it is done and is not worked out again, so a run
+that was stopped goes on where it was. Equal inputs and seed give equal pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.evaluation.collect import class_tasks, figures_of, group_codes
+from backend.evaluation.decoding import data_hash, decode_files
+from backend.evaluation.effort import actions, flag_figures, queue_figures
+from backend.evaluation.paper_sets import VARIANTS, run_paper
+from backend.evaluation.span_sets import run_spans
+from backend.evaluation.study import LEVELS, Study, run_method
+from backend.tagger.tagger import Tagger
+from conformal.evaluation import edf_distance
+from conformal.scores import METHODS, Boundary
+from conformal.subsequence import EntityMethod
+
+VERSION = 1
+_KS_DRAWS, _KS_REPEATS = 100, 100
+
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done; part of every stored piece's name."""
+
+    splits: int = 20
+    alphas: tuple[str, ...] = LEVELS
+    seed: int = 0
+
+
+def prepare(
+    tagger: Tagger,
+    files: Sequence[Path],
+    *,
+    cache: Path,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Study, str]:
+    """Decode labelled files, or read them from the cache; return the study and a key that names model and data."""
+    decoded = decode_files(tagger, files, cache=cache, rows=rows, seed=seed, progress=progress)
+    parts = [tagger.hash, *tagger.space.classes, *(data_hash(path) for path in files), str(rows), str(seed)]
+    return Study(decoded, seed), hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def evaluate(
+    study: Study, plan: Plan, *, store: Path, key: str, progress: Callable[[str, int, int], None] | None = None
+) -> Results:
+    """Return the figures of everything; `key` names model and data, `store` is where finished pieces are kept."""
+    store.mkdir(parents=True, exist_ok=True)
+    pieces: list[tuple[str, Callable[[], Any]]] = [
+        (f"{name}|{'strata' if strata else 'no strata'}", partial(_method, study, plan, name, strata))
+        for name in METHODS
+        for strata in (True, False)
+    ]
+    pieces += [(name, partial(_paper, study, plan, name)) for name in VARIANTS]
+    pieces.append(("spans", lambda: _spans(study, plan)))
+    pieces.append(("boundary", lambda: _boundary(study, plan)))
+    pieces.append(("effort", lambda: _effort(study)))
+    pieces.append(("ks", lambda: _ks(study)))
+    results: Results = {}
+    for number, (name, work) in enumerate(pieces):
+        if progress is not None:
+            progress(name, number, len(pieces))
+        results[name] = _stored(store, f"{key}|{VERSION}|{asdict(plan)}|{name}", work)
+    if progress is not None:
+        progress("done", len(pieces), len(pieces))
+    return results
+
+
+def _stored(store: Path, key: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
+    path = store / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
+    if path.exists():
+        return json.loads(path.read_text())
+    made = json.loads(json.dumps(work()))
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(made))
+    unfinished.replace(path)
+    return made
+
+
+def _method(study: Study, plan: Plan, name: str, strata: bool) -> list[dict[str, Any]]:
+    groups, classes = group_codes(study), class_tasks(study)
+    found: list[dict[str, Any]] = []
+    for alpha, split, judged, thresholds in run_method(
+        study, name, splits=plan.splits, strata=strata, alphas=plan.alphas
+    ):
+        made = figures_of(
+            study,
+            judged,
+            alpha=alpha,
+            split=split,
+            groups=groups,
+            classes=classes,
+            thresholds=thresholds if split == 0 else None,
+            strata=strata,
+        )
+        tuned = thresholds.method.tuned
+        if tuned is not None:
+            made["tuned"] = {"limit": thresholds.method.limit, "lam": tuned.lam, "r0": tuned.r0, "share": tuned.share}
+        if split == 0 and alpha == "0.05":
+            top = np.bincount(np.minimum(judged.outcomes.size, 101), minlength=102)
+            made["sizes"] = top.tolist()
+        found.append(made)
+    return found
+
+
+def _paper(study: Study, plan: Plan, name: str) -> list[dict[str, Any]]:
+    groups, classes = group_codes(study), class_tasks(study)
+    return [
+        figures_of(study, judged, alpha=alpha, split=split, groups=groups, classes=classes)
+        for _, alpha, split, judged in run_paper(study, splits=plan.splits, alphas=plan.alphas, names=(name,))
+    ]
+
+
+def _spans(study: Study, plan: Plan) -> list[dict[str, Any]]:
+    methods = [EntityMethod(name) for name in ("nc1", "nc2", "nc3")] + [EntityMethod("nc1", "pooled")]
+    return [asdict(each) for each in run_spans(study, splits=plan.splits, alphas=plan.alphas, methods=methods)]
+
+
+def _boundary(study: Study, plan: Plan) -> list[dict[str, Any]]:
+    """Ablate the boundary rule at 0.90, without strata."""
+    found: list[dict[str, Any]] = []
+    groups, classes = group_codes(study), class_tasks(study)
+    for name in ("nc1", "nc2", "nc3"):
+        for rule in Boundary:
+            for alpha, split, judged, _ in run_method(
+                study, name, splits=min(plan.splits, 5), strata=False, alphas=("0.1",), boundary=rule
+            ):
+                made = figures_of(study, judged, alpha=alpha, split=split, groups=groups, classes=classes)
+                found.append(
+                    {
+                        "score": name,
+                        "rule": rule.value,
+                        **{k: made[k] for k in ("coverage", "mean_100", "mean_1000", "empty")},
+                    }
+                )
+    return found
+
+
+def _effort(study: Study) -> dict[str, Any]:
+    made: dict[str, Any] = {"actions": {}, "flags": {}}
+    for alpha in ("0.1", "0.05", "0.01"):
+        for _, _, judged, _ in run_method(study, "nc1", splits=1, strata=True, alphas=(alpha,)):
+            made["actions"][alpha] = actions(study, judged)
+            made["flags"][alpha] = flag_figures(study, alpha=alpha)
+            if alpha == "0.05":
+                made["queue"] = queue_figures(study, judged)
+    return made
+
+
+def _ks(study: Study) -> dict[str, Any]:
+    """Return the mean KS distance of nc1 between length bins, of 100 draws each, 100 times, in the largest language."""
+    groups = group_codes(study)
+    names, bins = groups["length"]
+    languages, codes = groups["language"]
+    largest = int(np.bincount(codes[study.kept]).argmax()) if "en" not in languages else languages.index("en")
+    rng = np.random.default_rng([study.seed, 5])
+    scores = -study.decoded["task.log_probability"]
+    finite = np.where(np.isfinite(scores), scores, 1e9)
+    pools = [finite[(codes == largest) & (bins == b)] for b in range(len(names))]
+    table = np.full((len(names), len(names)), np.nan)
+    for i, first in enumerate(pools):
+        for j, second in enumerate(pools):
+            if min(first.size, second.size) >= _KS_DRAWS:
+                table[i, j] = np.mean(
+                    [
+                        edf_distance(rng.choice(first, _KS_DRAWS), rng.choice(second, _KS_DRAWS))
+                        for _ in range(_KS_REPEATS)
+                    ]
+                )
+    return {"language": languages[largest], "lengths": list(names), "distance": table.tolist()}

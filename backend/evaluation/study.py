@@ -1,0 +1,332 @@
+"""All full-sequence methods over random splits of decoded texts (METHODS 9).
+
+A tuning part is drawn once and never used again; each split halves the rest into calibration and test. Everything is
+decided by the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.evaluation.decoding import DETAILED, LISTED, Decoded
+from conformal.evaluation import Outcomes, head_sizes
+from conformal.integrated import worst_parts
+from conformal.labels import OUTSIDE
+from conformal.quantile import Floats, ScoreTable
+from conformal.rows import EntityRows, TaskRows
+from conformal.scores import Boundary, Method, Ranks, Tuned
+from conformal.strata import WHOLE, Strata
+from conformal.subsequence import Ints
+from conformal.thresholds import Thresholds, calibrate
+from conformal.tuning import RankedLists, tune
+
+LEVELS = ("0.2", "0.1", "0.05", "0.025", "0.01")
+NO_STRATA = Strata(by_language=False, lengths=())
+_TUNING_LISTS = 2000  # tuning tasks whose lists the grid search looks at
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Decoded texts as rows and lists, with the tuning part set aside."""
+
+    decoded: Decoded
+    seed: int = 0
+    tuning_share: float = 0.2
+
+    @cached_property
+    def strata(self) -> Strata:
+        """Identified language x length bin."""
+        return Strata()
+
+    @cached_property
+    def kept(self) -> Ints:
+        """Tasks with at least one token: the others are a stratum of their own, left out of figures (METHODS 1)."""
+        return np.flatnonzero(self.decoded["task.length"] > 0)
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """The stratum of each task."""
+        d = self.decoded
+        return tuple(
+            self.strata.cell(length=length, language=d.languages[code])
+            for length, code in zip(d["task.length"].tolist(), d["task.language"].tolist(), strict=True)
+        )
+
+    @cached_property
+    def rows(self) -> TaskRows:
+        """Where each truth stands."""
+        d = self.decoded
+        rng = np.random.default_rng([self.seed, 1])
+        return TaskRows.of(
+            self.cells,
+            d["task.log_probability"],
+            rank=d["task.rank"],
+            cumulative=d["task.cumulative"],
+            previous=d["task.previous"],
+            u=rng.random(len(d)),
+        )
+
+    @cached_property
+    def entities(self) -> EntityRows:
+        """Every true entity, and every candidate span that is none."""
+        d = self.decoded
+        labels = (*d.classes, OUTSIDE)
+        return EntityRows.of(
+            d["entity.task"],
+            [labels[i] for i in d["entity.label"].tolist()],
+            probability=d["entity.probability"],
+            cumulative=d["entity.cumulative"],
+            place=d["entity.place"],
+            rank=d["entity.rank"],
+        )
+
+    @cached_property
+    def logs(self) -> npt.NDArray[np.float32]:
+        """Log-probabilities of the listed labelings: (T, LISTED)."""
+        return np.asarray(self.decoded["list.log_probability"], np.float32)
+
+    @cached_property
+    def cumulative(self) -> Floats:
+        """Cumulative probabilities of the listed labelings: (T, LISTED)."""
+        return np.asarray(np.cumsum(np.exp(self.logs, dtype=np.float64), axis=1))
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Number of labelings listed for each task."""
+        return np.asarray(np.isfinite(self.logs).sum(axis=1), dtype=np.int64)
+
+    @cached_property
+    def tuning(self) -> Ints:
+        """Tasks of the tuning part, in order."""
+        order = np.random.default_rng([self.seed, 2]).permutation(self.kept)
+        return np.sort(order[: round(order.size * self.tuning_share)])
+
+    @cached_property
+    def rest(self) -> Ints:
+        """Tasks that are split into calibration and test."""
+        return np.setdiff1d(self.kept, self.tuning)
+
+    def split(self, number: int) -> tuple[Ints, Ints]:
+        """Return the calibration and the test tasks of one split."""
+        order = np.random.default_rng([self.seed, 3, number]).permutation(self.rest)
+        half = order.size // 2
+        return np.sort(order[:half]), np.sort(order[half:])
+
+    def tuned(self, name: str, alpha: str, *, limit: int | None = None, strata: bool = True) -> Method:
+        """Freeze a method on the tuning part, for small sets at level alpha."""
+        method = Method(name, limit=limit if Method(name).needs_rank else None)
+        own = self.entities.take(np.isin(self.entities.task, self.tuning))
+        lists = None
+        part = self.tuning
+        if method.family in ("raps", "naive", "conditional", "conditional_paper"):
+            part = part[:: max(1, part.size // _TUNING_LISTS)]
+            lists = RankedLists(self.logs[part].astype(np.float64), self.decoded["task.complete"][part])
+        rows = self.rows.take(part)
+        return tune(
+            method,
+            rows,
+            classes=self.decoded.classes,
+            entities=own,
+            lists=lists,
+            strata=self.strata if strata else None,
+            alpha=alpha,
+        )
+
+    def truth_rows(self, method: Method) -> TaskRows:
+        """Return the rows, with T of the true labelings where the method needs it."""
+        if method.is_integrated and method.tuned is not None:
+            return self.rows.with_worst(worst_parts(self.rows, self.entities, tuned=method.tuned))
+        return self.rows
+
+    def thresholds(self, method: Method, rows: TaskRows, calibration: Ints, *, strata: bool) -> Thresholds:
+        """Calibrate a tuned method on some tasks."""
+        used = rows.take(calibration)
+        if not strata:
+            used = used.with_cells((WHOLE,) * len(used))
+        layout = self.strata if strata else NO_STRATA
+        return calibrate(
+            used,
+            self.entities if method.is_integrated else None,
+            classes=self.decoded.classes,
+            method=method,
+            strata=layout,
+            allow_empty=True,
+        )
+
+    def listed_worst(self, tuned: Tuned) -> Floats:
+        """Return T of the DETAILED best labelings of every task: (T, DETAILED), `+inf` beyond the list."""
+        d = self.decoded
+        terms = np.zeros(len(d["part.class"]), np.float32)
+        with np.errstate(divide="ignore"):
+            scores = -np.log(d["part.probability"])
+        for w, name in enumerate(d.classes):
+            here = d["part.class"] == w
+            terms[here] = tuned.part(name)(scores[here])
+        worst = self.fold_parts(terms)
+        left = d["labeling.left_out"]
+        worst = np.maximum(worst, np.where(left > 0, tuned.part(OUTSIDE)(left), 0.0))
+        beyond = np.arange(DETAILED) >= d["labeling.listed"][:, None]
+        return np.where(beyond, np.inf, worst)
+
+    def fold_parts(self, values: npt.NDArray[np.float32], *, only: npt.NDArray[np.bool_] | None = None) -> Floats:
+        """Return the largest value among the parts of each labeling, 0 where it has none: (T, DETAILED).
+
+        `only` leaves out parts, for instance those of other classes.
+        """
+        d = self.decoded
+        counts = d["labeling.count"].astype(np.int64).ravel()
+        used = values if only is None else np.where(only, values, np.float32(0.0))
+        result = np.zeros(counts.size)
+        some = np.flatnonzero(counts)
+        if some.size:
+            ends = np.cumsum(counts)
+            result[some] = np.maximum.reduceat(used[d["held.part"]], (ends - counts)[some])
+        return result.reshape(d["labeling.count"].shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The sets of one method, level and split: test tasks and what became of them."""
+
+    test: Ints
+    outcomes: Outcomes
+
+
+def judge_heads(
+    study: Study, method: Method, rows: TaskRows, thresholds: Thresholds, test: Ints, alpha: str, *, strata: bool
+) -> Judged:
+    """Judge sets that are heads of ranked lists: sizes by bisection on the lists."""
+    cells = [study.cells[i] if strata else WHOLE for i in test.tolist()]
+    names = sorted(set(cells))
+    place = {name: i for i, name in enumerate(names)}
+    codes = np.array([place[cell] for cell in cells])
+    order = np.argsort(codes, kind="stable")
+    tasks, codes = test[order], codes[order]
+    bounds = np.searchsorted(codes, np.arange(len(names) + 1))
+    tables = [thresholds.pool(name).table for name in names]
+    u = rows.u[tasks] if rows.u is not None else None
+
+    def contains(ranks: Ranks, previous: Callable[[], Floats] | None = None) -> npt.NDArray[np.bool_]:
+        scores = method.scores(ranks, u=u if method.smooths_scores else None)
+        before = previous() if previous is not None else None
+        found = np.zeros(tasks.size, dtype=np.bool_)
+        for i, table in enumerate(tables):
+            here = slice(int(bounds[i]), int(bounds[i + 1]))
+            found[here] = method.members(
+                scores[here],
+                table,
+                alpha,
+                previous=None if before is None else before[here],
+                u=None if u is None or not method.needs_u else u[here],
+            )
+        return found
+
+    needs_previous = method.boundary in (Boundary.FULL, Boundary.PAPER)
+    plain = replace(method, boundary=Boundary.INCLUDE)
+
+    def at(rank: Ints) -> Ranks:
+        logs = study.logs[tasks, rank - 1].astype(np.float64)
+        return Ranks(logs, rank, study.cumulative[tasks, rank - 1])
+
+    def before(rank: Ints) -> Floats:
+        return np.where(rank > 1, plain.scores(at(np.maximum(rank - 1, 1))), -np.inf)
+
+    sizes = head_sizes(lambda r: contains(at(r), (lambda: before(r)) if needs_previous else None), study.counts[tasks])
+    truth = rows.take(tasks).ranks
+    truth_before = None
+    if needs_previous:
+        own = rows.take(tasks)
+        above = Ranks(
+            own.previous if own.previous is not None else truth.log_probability,
+            np.maximum(truth.rank - 1, 0),
+            truth.cumulative - np.exp(truth.log_probability),
+        )
+        found = plain.scores(above)
+        truth_before = np.where(truth.rank == 1, -np.inf, np.where(truth.rank > 1, found, np.inf))
+    covered = contains(truth, (lambda: truth_before) if truth_before is not None else None)
+    unbounded = np.repeat([_open(table, alpha, method) for table in tables], np.diff(bounds))
+    # A set that holds a whole unfinished list goes on: it is at least this large, and not counted as closed.
+    full = (sizes >= LISTED) & ~study.decoded["task.complete"][tasks] & (sizes < (method.limit or LISTED + 1))
+    return Judged(tasks, Outcomes(covered, sizes, unbounded | full, np.where(covered, truth.rank, 0)))
+
+
+def _open(table: ScoreTable, alpha: str, method: Method) -> bool:
+    return bool(np.isposinf(table.threshold(alpha))) and not method.needs_u
+
+
+def judge_integrated(
+    study: Study,
+    method: Method,
+    rows: TaskRows,
+    thresholds: Thresholds,
+    test: Ints,
+    alpha: str,
+    *,
+    scores: Floats,
+    strata: bool,
+) -> Judged:
+    """Judge calibrated integrated sets; `scores` (T, DETAILED) are those of the listed labelings.
+
+    Sizes count members among the DETAILED best labelings, as the paper's do.
+    """
+    own = method.scores(rows.take(test).ranks)
+    taus = np.empty(test.size)
+    cells = [study.cells[i] if strata else WHOLE for i in test.tolist()]
+    known = {cell: thresholds.pool(cell).table.threshold(alpha) for cell in set(cells)}
+    taus[:] = [known[cell] for cell in cells]
+    return _judge_members(study, test, own <= taus, scores[test] <= taus[:, None], np.isposinf(taus))
+
+
+def _judge_members(
+    study: Study,
+    test: Ints,
+    covered: npt.NDArray[np.bool_],
+    members: npt.NDArray[np.bool_],
+    unbounded: npt.NDArray[np.bool_],
+) -> Judged:
+    members &= np.arange(DETAILED) < study.decoded["labeling.listed"][test][:, None]
+    rank = study.decoded["task.rank"][test].astype(np.int64)
+    within = (rank > 0) & (rank <= DETAILED)
+    place = np.where(
+        within, np.take_along_axis(members.cumsum(axis=1), np.clip(rank - 1, 0, DETAILED - 1)[:, None], 1)[:, 0], 0
+    )
+    return Judged(
+        test, Outcomes(covered, members.sum(axis=1).astype(np.int64), unbounded, np.where(covered & within, place, 0))
+    )
+
+
+def run_method(
+    study: Study,
+    name: str,
+    *,
+    splits: int,
+    strata: bool,
+    alphas: Sequence[str] = LEVELS,
+    boundary: Boundary = Boundary.INCLUDE,
+) -> Iterator[tuple[str, int, Judged, Thresholds]]:
+    """Judge a method at every level over the splits: yields (alpha, split, sets, thresholds)."""
+    for alpha in alphas:
+        method = replace(study.tuned(name, alpha, limit=LISTED, strata=strata), boundary=boundary)
+        rows = study.truth_rows(method)
+        scores = None
+        if method.is_integrated and method.tuned is not None:
+            worst = study.listed_worst(method.tuned)
+            logs = study.logs[:, :DETAILED].astype(np.float64)
+            scores = method.scores(Ranks(logs, np.zeros(logs.shape, np.int64), np.zeros(logs.shape), None, worst))
+        for split in range(splits):
+            calibration, test = study.split(split)
+            made = study.thresholds(method, rows, calibration, strata=strata)
+            if scores is not None:
+                yield (
+                    alpha,
+                    split,
+                    judge_integrated(study, method, rows, made, test, alpha, scores=scores, strata=strata),
+                    made,
+                )
+            else:
+                yield alpha, split, judge_heads(study, method, rows, made, test, alpha, strata=strata), made

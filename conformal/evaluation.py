@@ -1,0 +1,141 @@
+"""What an evaluation says about sets: coverage, sizes, gaps (METHODS 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from conformal.errors import InvalidScores
+from conformal.quantile import Bools, Floats
+from conformal.subsequence import Ints
+
+SIZE_BINS = ((0, 0), (1, 1), (2, 5), (6, 20), (21, 100), (101, None))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Sets of test tasks: whether each covers its truth, its size, whether it is open, where the truth stands in it.
+
+    `size` counts the members that were listed, `listed` says how many labelings that were; an open set, or one that
+    holds all of an unfinished list, has at least that size. `place` is the truth's place among the members (0: not
+    among the listed ones).
+    """
+
+    covered: Bools  # (T,)
+    size: Ints  # (T,)
+    open: Bools  # (T,)
+    place: Ints  # (T,)
+
+    def __post_init__(self) -> None:
+        if not self.covered.shape == self.size.shape == self.open.shape == self.place.shape:
+            raise InvalidScores("expected columns of one length, got several")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of METHODS 9 for one method, level and set of test tasks.
+
+    Sizes are of what is shown (at least y(1)); `mean` and `median` are over closed sets, the capped means count open
+    sets as full. `worst_gap` is the lowest coverage of a group minus the target, over groups of at least `least` tasks.
+    `by_size` is the coverage among sets of each size, NaN where there is none.
+    """
+
+    tasks: int
+    coverage: float
+    mean: float
+    median: float
+    mean_100: float
+    mean_1000: float
+    singletons: float
+    empty: float
+    open: float
+    worst_gap: float
+    worst_group: int
+    shown_coverage: float
+    by_size: tuple[float, ...]
+
+
+def summarise(
+    outcomes: Outcomes, *, target: float, groups: npt.ArrayLike | None = None, max_shown: int = 5, least: int = 100
+) -> Summary:
+    """Return the figures of these sets; `groups` (T,) numbers each task's stratum.
+
+    >>> three = Outcomes(np.array([True, True, False]), np.array([1, 4, 0]), np.zeros(3, bool), np.array([1, 3, 0]))
+    >>> found = summarise(three, target=0.9)
+    >>> round(found.coverage, 3), found.mean, found.singletons, round(found.empty, 3)
+    (0.667, 2.0, 0.6666666666666666, 0.333)
+    """
+    count = outcomes.covered.size
+    if not count:
+        raise InvalidScores("expected at least one test task, got none")
+    shown = np.maximum(outcomes.size, 1)
+    closed = ~outcomes.open
+    worst, worst_group = _worst(outcomes.covered, groups, target, least)
+    bins: list[float] = []
+    for low, high in SIZE_BINS:
+        here = closed & (outcomes.size >= low) & (outcomes.size <= (high if high is not None else np.inf))
+        bins.append(float(outcomes.covered[here].mean()) if here.any() else float("nan"))
+    first = outcomes.covered & (outcomes.place > 0) & (outcomes.place <= max_shown)
+    return Summary(
+        tasks=count,
+        coverage=float(outcomes.covered.mean()),
+        mean=float(shown[closed].mean()) if closed.any() else float("nan"),
+        median=float(np.median(shown[closed])) if closed.any() else float("nan"),
+        mean_100=float(np.where(outcomes.open, 100, np.minimum(shown, 100)).mean()),
+        mean_1000=float(np.where(outcomes.open, 1000, np.minimum(shown, 1000)).mean()),
+        singletons=float((closed & (shown == 1)).mean()),
+        empty=float((closed & (outcomes.size == 0)).mean()),
+        open=float(outcomes.open.mean()),
+        worst_gap=worst,
+        worst_group=worst_group,
+        shown_coverage=float(first.mean()),
+        by_size=tuple(bins),
+    )
+
+
+def _worst(covered: Bools, groups: npt.ArrayLike | None, target: float, least: int) -> tuple[float, int]:
+    if groups is None:
+        return float(covered.mean() - target), -1
+    codes = np.asarray(groups, dtype=np.int64)
+    total = np.bincount(codes)
+    hits = np.bincount(codes[covered], minlength=total.size)
+    known = np.flatnonzero(total >= least)
+    if not known.size:
+        return float("nan"), -1
+    shares = hits[known] / total[known]
+    return float(shares.min() - target), int(known[np.argmin(shares)])
+
+
+def head_sizes(inside: Callable[[Ints], Bools], counts: npt.ArrayLike) -> Ints:
+    """Return how many labelings of each ranked list belong to its set, by bisection.
+
+    `inside(r)` says for each task whether its labeling of rank r[task] >= 1 belongs; members must come before
+    non-members. counts (T,) are the lists' lengths.
+
+    >>> tau = np.array([2, 0, 9])
+    >>> head_sizes(lambda r: r <= tau, [5, 5, 5]).tolist()
+    [2, 0, 5]
+    """
+    low: Ints = np.zeros(np.shape(counts), dtype=np.int64)
+    high = np.array(counts, dtype=np.int64)
+    while np.any(low < high):
+        middle = (low + high + 1) // 2
+        held = inside(np.maximum(middle, 1)) & (middle > 0)
+        low = np.where(held, middle, low)
+        high = np.where(held, high, middle - 1)
+    return low
+
+
+def edf_distance(first: Floats, second: Floats) -> float:
+    """Return the Kolmogorov-Smirnov distance of two samples: the largest gap of their distribution functions.
+
+    >>> edf_distance(np.array([1.0, 2.0]), np.array([1.5, 3.0]))
+    0.5
+    """
+    points = np.concatenate([first, second])
+    below = np.searchsorted(np.sort(first), points, side="right") / first.size
+    other = np.searchsorted(np.sort(second), points, side="right") / second.size
+    return float(np.abs(below - other).max())
