@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Label Studio waits 100 s for a prediction; a stop lets those finish.
 _GRACE = 110
+_SWITCH = 0.0005  # seconds
 
 
 @click.command(name="serve")
@@ -92,8 +93,13 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
 
         def load(self) -> Flask:
             """Make the application inside the worker."""
+            import sys
+
             from backend.app import create_app
 
+            # A thread that comes back from the disk waits this long for each thread that computes. At Python's own
+            # 5 ms, a transaction of a hundred statements beside two busy predictions takes a second.
+            sys.setswitchinterval(_SWITCH)
             return create_app(settings)
 
     return Application()

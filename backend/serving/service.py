@@ -41,16 +41,16 @@ class Service:
         self.settings = settings
         self.measures = Measures()
         # Readers get connections of their own: however many writers queue, /setup and /health find one.
-        self.reads = Store(settings.database_url, wait=5.0, pool_size=16)
-        self.writes = Store(settings.database_url, wait=30.0, pool_size=8)
-        self._records = Store(settings.database_url, wait=RECORD_WAIT, pool_size=2)
+        self.reads = Store(settings.database_url, wait=5.0, pool_size=4)
+        self.writes = Store(settings.database_url, wait=30.0, pool_size=2)
+        self._records = Store(settings.database_url, wait=RECORD_WAIT, pool_size=1)
         self.loader = ModelLoader(settings)
         self.views = Views(settings, self.reads, self.loader)
         # One writer at a time and turns for all, instead of SQLite's busy loop, which lets some wait very long.
         self._writing = FairGate(slots=1 if self.writes.is_sqlite else 8)
         self.inbox = Inbox(self.writes, self._writing)
         self.recorder = Recorder(self._records, self.measures, writing=self._writing)
-        self.gate = FairGate(slots=max(1, min(4, os.cpu_count() or 1)))
+        self.gate = FairGate(slots=max(1, min(4, (os.cpu_count() or 1) - 1)))
         self.admission = Admission(settings.threads)
         self.cache: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(
             settings.cache_tasks, weigh=lambda outcome: outcome.weight
