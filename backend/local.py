@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from backend.catchup import FILE_STREAM
+from backend.catchup import FILE_STREAM, CaughtUp, score_unscored
 from backend.predictor import Calibration, Predictor, starter_calibration
-from backend.recalibrate import calibration_of
+from backend.recalibrate import Refit, calibration_of, refit
 from backend.settings import Settings
 from backend.store import Store, open_store
 from backend.store.engine import database_url
@@ -79,6 +79,24 @@ def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord
     with store.write() as session:
         project = ensure_project(session, LOCAL, title="without Label Studio")
         return project, ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+
+
+def refit_local(
+    store: Store, tagger: Tagger, settings: Settings, *, reason: str, progress: Callable[[int], None] | None = None
+) -> tuple[CaughtUp, Refit]:
+    """Score what is not scored yet under the tagger, then fit the thresholds of `local` again."""
+    project, model = local_rows(store, tagger)
+    done = score_unscored(store, project, model=model, tagger=tagger, progress=progress)
+    made = refit(
+        store,
+        project,
+        model=model,
+        alpha=settings.alpha,
+        method=Method(settings.method),
+        n_min=settings.n_min,
+        reason=reason,
+    )
+    return done, made
 
 
 def load_file(

@@ -26,18 +26,15 @@ def command(files: tuple[Path, ...], *, language: str | None, model: str | None,
     from rich.console import Console
     from rich.progress import Progress
 
-    from backend.catchup import score_unscored
-    from backend.local import load_file, local_rows
-    from backend.recalibrate import refit
+    from backend.local import load_file, local_rows, refit_local
     from backend.store import open_store
     from backend.tagger.tagger import BUNDLED, load_tagger
-    from conformal.scores import Method
 
     settings = load_settings(**({} if model is None else {"model": model}))
     tagger = load_tagger(settings.model or BUNDLED)
     console = Console(stderr=True)
     with open_store(settings.database_url) as store, Progress(console=console, transient=True) as bars:
-        project, stored = local_rows(store, tagger)
+        project, _ = local_rows(store, tagger)
         total = 0
         for path in files:
             bar = bars.add_task(f"reading {path.name}", total=None)
@@ -53,16 +50,7 @@ def command(files: tuple[Path, ...], *, language: str | None, model: str | None,
             notes += [f"{count:,} skipped ({reason})" for reason, count in sorted(loaded.skipped.items())]
             console.print(f"{loaded.name}: " + ", ".join([f"{loaded.texts:,} texts", *notes]), highlight=False)
         bar = bars.add_task("scoring", total=total)
-        done = score_unscored(store, project, model=stored, tagger=tagger, progress=lambda n: bars.advance(bar, n))
-        made = refit(
-            store,
-            project,
-            model=stored,
-            alpha=settings.alpha,
-            method=Method(settings.method),
-            n_min=settings.n_min,
-            reason="calibrate",
-        )
+        done, made = refit_local(store, tagger, settings, reason="calibrate", progress=lambda n: bars.advance(bar, n))
     console.print(
         f"{done.scored:,} new calibration rows, {done.inexpressible:,} of them with a label that the model cannot "
         "express (these count as misses)",

@@ -21,27 +21,14 @@ if TYPE_CHECKING:
 @reported
 def command(*, model: str | None, as_json: bool) -> None:
     """Refit the thresholds of the project `local` from its stored labels."""
-    from backend.catchup import score_unscored
-    from backend.local import local_rows
-    from backend.recalibrate import refit
+    from backend.local import refit_local
     from backend.store import open_store
     from backend.tagger.tagger import BUNDLED, load_tagger
-    from conformal.scores import Method
 
     settings = load_settings(**({} if model is None else {"model": model}))
     tagger = load_tagger(settings.model or BUNDLED)
     with open_store(settings.database_url) as store:
-        project, stored = local_rows(store, tagger)
-        score_unscored(store, project, model=stored, tagger=tagger)
-        made = refit(
-            store,
-            project,
-            model=stored,
-            alpha=settings.alpha,
-            method=Method(settings.method),
-            n_min=settings.n_min,
-            reason="recalibrate",
-        )
+        _, made = refit_local(store, tagger, settings, reason="recalibrate")
     echo_refit(made, as_json=as_json)
 
 
