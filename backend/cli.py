@@ -13,6 +13,7 @@ from backend import __version__
 _COMMANDS = {
     "calibrate": ("calibrate", "Load labelled files as calibration labels."),
     "db": ("db", "Upgrade, check or copy the database."),
+    "evaluate": ("evaluate", "Try every method on labelled files: tables, plots, a recommendation."),
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "recalibrate": ("recalibrate", "Refit the thresholds now."),
     "serve": ("serve", "Serve predictions to Label Studio over HTTP."),

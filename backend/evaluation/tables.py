@@ -50,15 +50,26 @@ def at(records: Records, alpha: str) -> Records:
     return [record for record in records if record["alpha"] == alpha]
 
 
+def average(values: Sequence[float]) -> float:
+    """Return the mean of the numbers among these, NaN if there is none."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of the numbers among these, NaN if there is none."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.std(known)) if known else float("nan")
+
+
 def mean(records: Records, name: str) -> float:
-    """Mean over splits."""
-    values = [record[name] for record in records]
-    return float(np.nanmean(values)) if values and not np.all(np.isnan(values)) else float("nan")
+    """Return the mean over splits."""
+    return average([record[name] for record in records])
 
 
 def spread(records: Records, name: str) -> float:
     """Return the standard deviation over splits; they overlap, so it is not divided by a root."""
-    return float(np.nanstd([record[name] for record in records]))
+    return deviation([record[name] for record in records])
 
 
 def percent(level: str) -> str:
@@ -164,8 +175,8 @@ def breakdown_table(results: dict[str, Any], kind: str, alpha: str) -> Table:
         row = [group, percent(alpha), f"{own[0][kind][group]['tasks']:,}"]
         for records in (plain, own):
             cells = [record[kind][group] for record in records if group in record[kind]]
-            gap = float(np.nanmean([cell["coverage"] for cell in cells])) - target
-            size = float(np.nanmean([cell["size"] for cell in cells]))
+            gap = average([cell["coverage"] for cell in cells]) - target
+            size = average([cell["size"] for cell in cells])
             row += [f"**{gap:+.4f}**" if gap < 0 else f"{gap:+.4f}", f"{size:.3f}"]
         rows.append(tuple(row))
     return Table(
@@ -200,8 +211,8 @@ def entity_count_table(results: dict[str, Any], alpha: str) -> Table:
         row = [title]
         for group in groups:
             cells = [record["entities"][group] for record in at(results[name], alpha) if group in record["entities"]]
-            covered = float(np.mean([cell["coverage"] for cell in cells])) if cells else float("nan")
-            size = float(np.mean([cell["size"] for cell in cells])) if cells else float("nan")
+            covered = average([cell["coverage"] for cell in cells]) if cells else float("nan")
+            size = average([cell["size"] for cell in cells]) if cells else float("nan")
             row += [_number(covered, 4), _number(size, 3)]
         rows.append(tuple(row))
     header = ("sets", *(f"{group}: {what}" for group in groups for what in ("cov.", "size")))
@@ -228,8 +239,8 @@ def class_table(results: dict[str, Any], alpha: str) -> Table:
         for label in labels[:-1]:
             cells = [record["class"][label] for record in at(results[name], alpha)]
             row += [
-                _number(float(np.mean([c["coverage"] for c in cells])), 4),
-                _number(float(np.mean([c["size"] for c in cells]))),
+                _number(average([c["coverage"] for c in cells]), 4),
+                _number(average([c["size"] for c in cells])),
             ]
         rows.append((*row, "–", "–"))
     for method in dict.fromkeys(r["method"] for r in results["spans"]):
@@ -237,8 +248,8 @@ def class_table(results: dict[str, Any], alpha: str) -> Table:
         row = [f"span sets, {method}"]
         for w in range(len(labels)):
             row += [
-                _number(float(np.nanmean([r["coverage"][w] for r in own])), 4),
-                _number(float(np.nanmean([r["sizes"][w] for r in own]))),
+                _number(average([r["coverage"][w] for r in own]), 4),
+                _number(average([r["sizes"][w] for r in own])),
             ]
         rows.append(tuple(row))
     header = ("sets", *(f"{label}: {what}" for label in labels for what in ("cov.", "size")))
@@ -256,7 +267,7 @@ def junk_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
     rows = []
     for method in dict.fromkeys(r["method"] for r in results["spans"]):
         own = [[r["junk"] for r in results["spans"] if r["method"] == method and r["alpha"] == a] for a in alphas]
-        rows.append((method, *(f"{np.nanmean(v):.3f} ± {np.nanstd(v):.3f}" for v in own)))
+        rows.append((method, *(f"{average(v):.3f} ± {deviation(v):.3f}" for v in own)))
     return Table(
         "false-positives",
         "Classes in the span sets of false positives of the best labeling",
@@ -301,8 +312,8 @@ def source_table(results: dict[str, Any], alpha: str) -> Table:
             (
                 name,
                 f"{cells[0]['tasks']:,}",
-                f"{np.mean(covered):.4f} ± {np.std(covered):.4f}",
-                f"{np.mean([c['size'] for c in cells]):.3f} ± {np.std([c['size'] for c in cells]):.3f}",
+                f"{average(covered):.4f} ± {deviation(covered):.4f}",
+                f"{average([c['size'] for c in cells]):.3f} ± {deviation([c['size'] for c in cells]):.3f}",
             )
         )
     return Table(

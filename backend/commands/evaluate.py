@@ -1,0 +1,106 @@
+"""`surespan evaluate`: every method on labelled data, with tables, plots and a recommendation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from backend.commands.errors import reported
+
+
+@click.command("evaluate")
+@click.option("--model", help="The tagger. [default: SURESPAN_MODEL or the bundled one]")
+@click.option(
+    "--data",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A labelled file, CoNLL columns or a Label Studio export; repeat for several.",
+)
+@click.option("--splits", default=20, show_default=True, type=click.IntRange(1), help="Random splits.")
+@click.option("--rows", type=click.IntRange(10), help="Take a random sample of this many texts from each file.")
+@click.option("--seed", default=0, show_default=True, help="Decides the sample, the tuning part and the splits.")
+@click.option(
+    "--out",
+    default=Path("evaluation"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for tables, plots and report.html.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for decoded texts and finished pieces. [default: cache inside --out]",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
+@reported
+def command(
+    *,
+    model: str | None,
+    files: tuple[Path, ...],
+    splits: int,
+    rows: int | None,
+    seed: int,
+    out: Path,
+    cache: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Try all methods on labelled data that the model was not trained on.
+
+    Texts are decoded once; a fifth of them tunes, the rest is split into calibration and test again and again. A run
+    that was stopped goes on where it was when started again with the same options.
+    """
+    import json
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from backend.evaluation.report import write_report
+    from backend.evaluation.run import Plan, evaluate, prepare
+    from backend.settings import load_settings
+    from backend.tagger.tagger import BUNDLED, load_tagger
+
+    settings = load_settings(**({} if model is None else {"model": model}))
+    tagger = load_tagger(settings.model or BUNDLED)
+    console = Console(stderr=True)
+    kept = cache or out / "cache"
+    plan = Plan(splits=splits, seed=seed)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        reading = {path.name: bars.add_task(f"decoding {path.name}", total=None) for path in files}
+        study, key = prepare(
+            tagger,
+            files,
+            cache=kept,
+            rows=rows,
+            seed=seed,
+            progress=lambda name, done, total: bars.update(reading[name], completed=done, total=total),
+        )
+        bar = bars.add_task("methods", total=None)
+        results = evaluate(
+            study,
+            plan,
+            store=kept / "pieces",
+            key=key,
+            progress=lambda name, done, total: bars.update(bar, description=name, completed=done, total=total),
+        )
+    about = {
+        "model": f"{tagger.name}@{tagger.hash[:8]}",
+        "classes": list(tagger.space.classes),
+        "files": [path.name for path in files],
+        "texts": len(study.decoded),
+        "tuning": int(study.tuning.size),
+        "rows": rows,
+        "splits": splits,
+        "seed": seed,
+        "targets": [f"{1 - float(alpha):g}" for alpha in plan.alphas],
+        "unreachable labels": float((study.decoded["task.log_probability"] == float("-inf")).mean()),
+        "best labeling right": float((study.decoded["task.rank"] == 1).mean()),
+    }
+    chosen = write_report(results, out, settings=about, alphas=plan.alphas)
+    if json_file is not None:
+        json_file.write_text(json.dumps({"settings": about, "recommended": chosen.method, "results": results}))
+    console.print(f"{len(study.decoded):,} texts, {splits} splits; tables and plots in {out}", highlight=False)
+    click.echo(f"recommended: {chosen.reason}")

@@ -1,0 +1,99 @@
+"""Tables, plots and one HTML page that opens offline."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.evaluation.plots import all_plots
+from backend.evaluation.recommend import Recommendation, recommend
+from backend.evaluation.tables import Table, all_tables
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #1c1c1c; }
+table { border-collapse: collapse; font-size: 13px; margin: .5em 0 1.5em; display: block; overflow-x: auto; }
+th, td { border: 1px solid #ccc; padding: 3px 8px; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+th { background: #f2f2f2; position: sticky; top: 0; }
+.plots { display: flex; flex-wrap: wrap; gap: 1em; } .plots svg { width: 560px; height: auto; border: 1px solid #ddd; }
+.chosen { background: #fff6e0; border-left: 4px solid #e69500; padding: .6em 1em; }
+pre { background: #f6f6f6; padding: .6em; overflow-x: auto; }
+"""
+
+
+def write_report(
+    results: dict[str, Any], out: Path, *, settings: dict[str, Any], alphas: Sequence[str]
+) -> Recommendation:
+    """Write tables (Markdown and CSV), plots (SVG), `report.html` and `results.json` into a directory."""
+    out.mkdir(parents=True, exist_ok=True)
+    tables = all_tables(results, alphas)
+    plots = all_plots(results, alphas)
+    main = "0.05" if "0.05" in alphas else alphas[0]
+    chosen = recommend(results, alpha=main, laws=[a for a in alphas if a != "0.01"])
+    order = max(results["effort"]["queue"], key=lambda row: row["actions 20%"])["order"]
+    queue = f"The review order that finds most corrections in the first fifth of the queue: {order}."
+    lines = [
+        "# Evaluation",
+        "",
+        f"**Recommended:** {chosen.reason}",
+        "",
+        queue,
+        "",
+        "```json",
+        _settings(settings),
+        "```",
+        "",
+    ]
+    (out / "tables.md").write_text("\n".join(lines) + "\n" + "\n".join(table.markdown() for table in tables))
+    for table in tables:
+        (out / f"{table.name}.csv").write_text(table.csv())
+    for name, drawing in plots.items():
+        (out / f"{name}.svg").write_bytes(drawing)
+    (out / "report.html").write_text(_page(tables, plots, chosen, queue, settings))
+    return chosen
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return json.dumps(settings, indent=2, sort_keys=True)
+
+
+def _page(
+    tables: Sequence[Table], plots: dict[str, bytes], chosen: Recommendation, queue: str, settings: dict[str, Any]
+) -> str:
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Surespan evaluation</title>',
+        f"<style>{_STYLE}</style></head><body><h1>Evaluation</h1>",
+        f'<p class="chosen"><b>Recommended: {html.escape(chosen.method)}.</b> {html.escape(chosen.reason)}</p>',
+        f"<p>{html.escape(queue)}</p>",
+        f"<details><summary>Settings</summary><pre>{html.escape(_settings(settings))}</pre></details>",
+    ]
+    for table in tables:
+        parts.append(f"<h2>{html.escape(table.title)}</h2>")
+        if table.note:
+            parts.append(f"<p>{html.escape(table.note)}</p>")
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
+        body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    parts.append('<h2>Plots</h2><div class="plots">')
+    for name, drawing in plots.items():
+        svg = drawing.decode()
+        svg = _own_ids(svg[svg.index("<svg") :], name)
+        parts.append(f"<figure>{svg}<figcaption>{html.escape(name)}</figcaption></figure>")
+    parts.append("</div></body></html>")
+    return "".join(parts)
+
+
+def _own_ids(svg: str, name: str) -> str:
+    """Make a drawing's ids its own: several drawings share one page."""
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    return re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+
+
+def _cell(text: str) -> str:
+    escaped = html.escape(text)
+    return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escaped)
