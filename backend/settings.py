@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
@@ -158,13 +159,20 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - values of any setting
     """Read the settings from the environment; keyword arguments win over it.
 
+    A model that is no path is looked for in `MODEL_DIR`.
+
     Raises:
         InvalidSetting: for the first bad value, with its name, what was expected and what was got.
     """
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
     except ValidationError as error:
         raise InvalidSetting(_explain(error.errors()[0])) from None
+    if settings.model and settings.model_dir and not Path(settings.model).exists():
+        inside = Path(settings.model_dir) / settings.model
+        if inside.exists():
+            return settings.model_copy(update={"model": str(inside)})
+    return settings
 
 
 def variable_of(field: str) -> str:

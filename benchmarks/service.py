@@ -37,7 +37,7 @@ WORDS = (
     "año ciudad le les avec ville il città nel anno de het een stad jaar w z rok miasto o cidade ano com город год река"
 )
 VOCABULARY = WORDS.split(" ")
-CASES = [(1, 1), (1, 8), (10, 1), (10, 4), (50, 4), (300, 1), (300, 4)]
+CASES = [(1, 1), (1, 8), (10, 1), (10, 4), (50, 4), (300, 1), (300, 4), (3000, 1)]
 
 
 class Load:

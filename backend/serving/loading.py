@@ -25,16 +25,6 @@ _log = logging.getLogger(__name__)
 MODEL_FILE = "model.safetensors"
 
 
-def model_name(settings: Settings) -> str:
-    """Return the model that the settings name: `bundled`, or a directory, looked for in `MODEL_DIR` as well."""
-    name = settings.model or "bundled"
-    if name != "bundled" and settings.model_dir and not Path(name).exists():
-        inside = Path(settings.model_dir) / name
-        if inside.exists():
-            return str(inside)
-    return name
-
-
 def read_header(directory: Path) -> ModelHeader | None:
     """Read name, hash and classes from the first bytes of a model file; None when that cannot be done."""
     try:
@@ -55,7 +45,7 @@ class ModelLoader:
         self._tagger: Tagger | None = None
         self._error: str | None = None
         self._thread: threading.Thread | None = None
-        self.name = model_name(settings)
+        self.name = settings.model or "bundled"
         self.seconds: float | None = None
 
     @property

@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 STARTER = 0
+_AWAY = 10.0
 _KEPT = 256
 _MOST_PROJECTS = 10_000
 
@@ -161,7 +162,8 @@ class Views:
             fresh = self._ask(project, model, found)
         except StoreError as error:
             _log.warning("database not read", extra={"reason": type(error).__name__})
-            fresh = Known(now) if found is None else replace(found, at=now)
+            # A database that is away takes seconds to say so: it is left alone for a while, not asked by each request.
+            fresh = replace(found or Known(now), at=now + _AWAY)
         finally:
             if found is not None:
                 self._refreshing.release()

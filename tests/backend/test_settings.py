@@ -53,6 +53,28 @@ def test_a_bad_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: s
         load_settings()
 
 
+def test_names_that_others_know_are_read_without_our_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PORT": "9191", "THREADS": "4", "BASIC_AUTH_USER": "ann", "LOG_LEVEL": "WARNING"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("BASIC_AUTH_PASS", "")
+    settings = load_settings()
+    assert (settings.port, settings.threads, settings.log_level) == (9191, 4, "warning")
+    assert (settings.basic_auth_user, settings.basic_auth_pass) == ("ann", None)
+    assert load_settings(port=1).port == 1
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    with pytest.raises(InvalidSetting, match="^LOG_LEVEL: expected debug, info, warning or error, got 'loud'"):
+        load_settings()
+
+
+def test_a_model_is_looked_for_in_the_directory_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("MODEL_DIR", str(tmp_path))
+    assert load_settings(model="mine").model == str(tmp_path / "mine")
+    assert load_settings(model="other").model == "other"
+    assert load_settings(model=str(tmp_path)).model == str(tmp_path)
+    assert load_settings().model is None
+
+
 def test_passwords_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SURESPAN_DATABASE_URL", "oracle://ann:hunter2@h/d")
     with pytest.raises(InvalidSetting) as caught:

@@ -14,6 +14,7 @@ import pytest
 from flask import Flask
 from label_studio_sdk.label_interface import LabelInterface
 
+from backend.app import service_of
 from backend.predictor import Guarantee
 from backend.serving import chunks
 from backend.serving.presenting import Presentation
@@ -22,7 +23,7 @@ from backend.settings import Settings
 from backend.store import Store
 from backend.store.events import list_events
 from backend.store.jobs import list_jobs
-from backend.store.projects import ensure_model, ensure_project, find_project, find_task
+from backend.store.projects import ensure_model, ensure_project, find_project, find_task, set_project_options
 from backend.store.ranked import unpack_ranked
 from backend.store.served import served_before
 from backend.store.thresholds import write_version
@@ -392,6 +393,24 @@ class TestVersions:
                 content=content,
                 thresholds=[],
             ).id
+
+    def test_a_project_may_have_an_alpha_of_its_own(self, app: Flask, service: Service) -> None:
+        service.views._poll = 0.0
+        body = shapes.predict([shapes.task(1, shapes.TEXTS[0])])
+        assert results(app, body)[0][-1]["result"][0]["meta"]["alpha"] == "0.1"
+        with Store(service.writes.url) as store, store.write() as session:
+            set_project_options(session, ensure_project(session, shapes.PROJECT).id, alpha="0.25")
+        assert results(app, body)[0][-1]["result"][0]["meta"]["alpha"] == "0.25"
+
+    def test_a_prediction_waits_for_the_model_only_so_long(self, make_app: MakeApp) -> None:
+        app = make_app(start=False, model_wait=0.05)
+        answer = post(app, "/predict", shapes.predict([shapes.task(1, "a")]))
+        assert answer.status_code == 503
+        assert answer.json["hint"] == "it is still loading"
+        assert answer.headers["Retry-After"]
+        service_of(app).start()
+        service_of(app).loader.tagger(60)
+        assert results(app, shapes.predict([shapes.task(1, "a")]))  # its place was given back
 
 
 class TestEvents:
