@@ -62,7 +62,7 @@ def test_names_that_others_know_are_read_without_our_prefix(monkeypatch: pytest.
     assert (settings.basic_auth_user, settings.basic_auth_pass) == ("ann", None)
     assert load_settings(port=1).port == 1
     monkeypatch.setenv("LOG_LEVEL", "loud")
-    with pytest.raises(InvalidSetting, match="^LOG_LEVEL: expected debug, info, warning or error, got 'loud'"):
+    with pytest.raises(InvalidSetting, match=r"^LOG_LEVEL: expected debug, info, warning or error, got 'loud'"):
         load_settings()
 
 
