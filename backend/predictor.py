@@ -212,7 +212,7 @@ class Predictor:
         sets = predict_set(
             tagged.potentials,
             self.tagger.space,
-            stratum=thresholds.strata.cell(length=len(tagged.tokens), language=tagged.language),
+            stratum=thresholds.strata.cell(length=len(tagged.tokens), language=tagged.language, seen=tagged.seen),
             thresholds=thresholds,
             alpha=self.alpha,
             u=boundary_u(secret, project, task) if thresholds.method.needs_u else None,

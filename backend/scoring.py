@@ -39,7 +39,9 @@ class ScoredText:
     @property
     def places(self) -> list[tuple[int, int]]:
         """Characters of each entity row: of its tokens, or as the person drew it where it fits none."""
-        drawn = iter(item.span for item in self.alignment.inexpressible if item.span.label in self.scores.entities.names)
+        drawn = iter(
+            item.span for item in self.alignment.inexpressible if item.span.label in self.scores.entities.names
+        )
         tokens = self.tagged.tokens
         return [
             (tokens[place[0]].start, tokens[place[1] - 1].end) if place is not None else next(drawn)[:2]
@@ -83,5 +85,5 @@ def _score(
         task=task,
         p_min=p_min,
     )
-    cell = strata.cell(length=len(tagged.tokens), language=tagged.language)
+    cell = strata.cell(length=len(tagged.tokens), language=tagged.language, seen=tagged.seen)
     return ScoredText(cell, scores, alignment, tagged)

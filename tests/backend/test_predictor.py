@@ -131,6 +131,16 @@ def test_a_pool_with_too_few_labels_promises_nothing(tagger: NetworkTagger, cali
     assert made.sets.open
 
 
+def test_a_text_the_model_was_trained_on_is_a_stratum_of_its_own(
+    tagger: NetworkTagger, calibration: Calibration
+) -> None:
+    new = read_labelled(SAMPLE).texts[0].text
+    fresh, trained_on = Predictor(tagger, calibration).predict([new, new + " -"])
+    assert fresh.sets.stratum != "seen"
+    assert trained_on.sets.stratum == "seen"
+    assert trained_on.guarantee is Guarantee.NONE  # nothing that is new can speak for it
+
+
 def test_folded_classes_become_no_entity_before_decoding(tagger: NetworkTagger, calibrated: Path) -> None:
     folded = restrict(tagger, ["LOC", "PER", "unknown"])
     assert folded.space.classes == tuple(name for name in tagger.space.classes if name in {"LOC", "PER"})

@@ -47,7 +47,19 @@ def tiny() -> TrainingConfig:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model trained on the sample for a few seconds: real in every part, only small."""
+    """A model trained for a few seconds: real in every part, only small.
+
+    Each sentence it is trained on is one of the sample with a word added, so that the sample itself is new to it and
+    can calibrate it (a text seen in training is a stratum of its own).
+    """
     out = tmp_path_factory.mktemp("tiny-model")
-    train_model([SAMPLE], out, config=TINY, dev=[SAMPLE], name="tiny", console=Console(quiet=True))
+    data = reworded(out.parent)
+    train_model([data], out, config=TINY, dev=[data], name="tiny", console=Console(quiet=True))
     return out
+
+
+def reworded(directory: Path) -> Path:
+    """Write the sample with one more word at the end of each sentence; return the file."""
+    path = directory / "reworded.conll"
+    path.write_text(SAMPLE.read_text(encoding="utf-8").replace("\n\n", "\n-\tO\n\n"), encoding="utf-8")
+    return path
