@@ -29,6 +29,7 @@ TUNING_SHARE = "0.2"
 NO_STRATA = Strata(by_language=False, lengths=())
 SHARES = ("0.02", "0.05", "0.1", "0.2", "0.35", "0.5", "0.65", "0.8", "0.9")
 DEFAULT_RANK_SHARE = "0.2"
+_MOST_CAPPED = Fraction(1, 2)
 LAMBDAS = (0.0, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1)
 R0S = (1, 4, 16)
 
@@ -129,7 +130,8 @@ def _options(method: Method, tasks: TaskRows, alpha: Level) -> list[Method]:
         return [first, *(replace(method, tuned=Tuned(lam=lam, r0=r0)) for lam, r0 in product(LAMBDAS, R0S))]
     if method.family == "conditional":
         most = method.limit or DEFAULT_LIMIT
-        shares = (DEFAULT_RANK_SHARE, *SHARES)
+        # Rows beyond the cap score +inf; were these nearly alpha of the tuning part, chance would open every set.
+        shares = (DEFAULT_RANK_SHARE, *(share for share in SHARES if Fraction(share) <= _MOST_CAPPED))
         caps = [rank_cap(tasks.ranks, level * Fraction(share), limit=most) for share in shares]
         return [replace(method, limit=cap, tuned=Tuned()) for cap in dict.fromkeys([*caps, most])]
     return [replace(method, tuned=Tuned(share=share)) for share in dict.fromkeys((DEFAULT_RANK_SHARE, *SHARES))]

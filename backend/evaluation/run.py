@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from backend.evaluation.collect import class_tasks, figures_of, group_codes
-from backend.evaluation.decoding import data_hash, decode_files
+from backend.evaluation.decoding import DETAILED, data_hash, decode_files
 from backend.evaluation.effort import actions, flag_figures, queue_figures
 from backend.evaluation.paper_sets import VARIANTS, run_paper
 from backend.evaluation.span_sets import run_spans
@@ -29,6 +29,8 @@ from conformal.scores import METHODS, Boundary
 from conformal.subsequence import EntityMethod
 
 VERSION = 1
+# Methods that are judged under the paper's convention too: probabilities over the 100 best labelings.
+TOP_K = ("nc1", "nc2", "nc3", "raps+nc1", "raps+nc2", "naive+nc1", "conditional_paper+nc1")
 _KS_DRAWS, _KS_REPEATS = 100, 100
 
 Results = dict[str, Any]
@@ -68,6 +70,7 @@ def evaluate(
         for name in METHODS
         for strata in (True, False)
     ]
+    pieces += [(f"{name}|top {DETAILED}", partial(_method, study, plan, name, False, DETAILED)) for name in TOP_K]
     pieces += [(name, partial(_paper, study, plan, name)) for name in VARIANTS]
     pieces.append(("spans", lambda: _spans(study, plan)))
     pieces.append(("boundary", lambda: _boundary(study, plan)))
@@ -94,11 +97,11 @@ def _stored(store: Path, key: str, work: Callable[[], Any]) -> Any:  # noqa: ANN
     return made
 
 
-def _method(study: Study, plan: Plan, name: str, strata: bool) -> list[dict[str, Any]]:
+def _method(study: Study, plan: Plan, name: str, strata: bool, top_k: int | None = None) -> list[dict[str, Any]]:
     groups, classes = group_codes(study), class_tasks(study)
     found: list[dict[str, Any]] = []
     for alpha, split, judged, thresholds in run_method(
-        study, name, splits=plan.splits, strata=strata, alphas=plan.alphas
+        study, name, splits=plan.splits, strata=strata, alphas=plan.alphas, top_k=top_k
     ):
         made = figures_of(
             study,

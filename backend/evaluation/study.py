@@ -68,6 +68,7 @@ class Study:
             rank=d["task.rank"],
             cumulative=d["task.cumulative"],
             previous=d["task.previous"],
+            mass=self.mass,
             u=rng.random(len(d)),
         )
 
@@ -94,6 +95,11 @@ class Study:
     def cumulative(self) -> Floats:
         """Cumulative probabilities of the listed labelings: (T, LISTED)."""
         return np.asarray(np.cumsum(np.exp(self.logs, dtype=np.float64), axis=1))
+
+    @cached_property
+    def mass(self) -> Floats:
+        """Probability of the DETAILED best labelings together: the paper divides by it (METHODS 2.4)."""
+        return np.asarray(self.cumulative[:, DETAILED - 1])
 
     @cached_property
     def counts(self) -> Ints:
@@ -231,7 +237,7 @@ def judge_heads(
 
     def at(rank: Ints) -> Ranks:
         logs = study.logs[tasks, rank - 1].astype(np.float64)
-        return Ranks(logs, rank, study.cumulative[tasks, rank - 1])
+        return Ranks(logs, rank, study.cumulative[tasks, rank - 1], study.mass[tasks])
 
     def before(rank: Ints) -> Floats:
         return np.where(rank > 1, plain.scores(at(np.maximum(rank - 1, 1))), -np.inf)
@@ -245,6 +251,7 @@ def judge_heads(
             own.previous if own.previous is not None else truth.log_probability,
             np.maximum(truth.rank - 1, 0),
             truth.cumulative - np.exp(truth.log_probability),
+            truth.mass,
         )
         found = plain.scores(above)
         truth_before = np.where(truth.rank == 1, -np.inf, np.where(truth.rank > 1, found, np.inf))
@@ -308,10 +315,14 @@ def run_method(
     strata: bool,
     alphas: Sequence[str] = LEVELS,
     boundary: Boundary = Boundary.INCLUDE,
+    top_k: int | None = None,
 ) -> Iterator[tuple[str, int, Judged, Thresholds]]:
-    """Judge a method at every level over the splits: yields (alpha, split, sets, thresholds)."""
+    """Judge a method at every level over the splits: yields (alpha, split, sets, thresholds).
+
+    `top_k` is the paper's convention: probabilities over the K best, whatever ranks beyond is out of reach.
+    """
     for alpha in alphas:
-        method = replace(study.tuned(name, alpha, limit=LISTED, strata=strata), boundary=boundary)
+        method = replace(study.tuned(name, alpha, limit=LISTED, strata=strata), boundary=boundary, top_k=top_k)
         rows = study.truth_rows(method)
         scores = None
         if method.is_integrated and method.tuned is not None:
