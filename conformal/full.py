@@ -117,12 +117,12 @@ def threshold_list(
     scores = chosen.scores(described, u=draws)
     before = None if chosen.is_pair else previous_scores(scores)
     members = chosen.members(scores, table, alpha, previous=before, u=draws)
-    p_draws = draws if chosen.boundary is Boundary.SMOOTHED and not chosen.smooths_scores else None
+    p_draws = draws if _cuts_by_draw(chosen) else None
     p_values = table.p_values(scores, u=p_draws)
     tau = _last_score(table, alpha, chosen, u)
     if tau == np.inf:
         return FullSet(tau, True, None, members, scores, p_values)
-    if _may_continue(listed, scores, members, table, alpha, chosen):
+    if _may_continue(listed, scores, members, table, alpha, method=chosen, u=u):
         if listed.count < max_sequences:
             raise RankedListTooShort(
                 f"expected a list that reaches past the threshold, got {listed.count} labelings all inside it"
@@ -133,12 +133,23 @@ def threshold_list(
 
 def _last_score(table: ScoreTable, alpha: Level, method: Method, u: float | None) -> float:
     """Return the threshold; for smoothed nc1, whose sets are cut by p-values, the last score that can be inside."""
-    smoothed = method.boundary is Boundary.SMOOTHED and not method.smooths_scores
-    return table.threshold(alpha, u=u if smoothed else None)
+    return table.threshold(alpha, u=u if _cuts_by_draw(method) else None)
+
+
+def _cuts_by_draw(method: Method) -> bool:
+    """Whether the boundary draw enters the p-value and not the score."""
+    return method.boundary is Boundary.SMOOTHED and not method.smooths_scores
 
 
 def _may_continue(
-    listed: Ranked, scores: Floats, members: npt.NDArray[np.bool_], table: ScoreTable, alpha: Level, method: Method
+    listed: Ranked,
+    scores: Floats,
+    members: npt.NDArray[np.bool_],
+    table: ScoreTable,
+    alpha: Level,
+    *,
+    method: Method,
+    u: float | None,
 ) -> bool:
     """Whether a labeling beyond the list might belong to the set, the threshold being finite."""
     if listed.rest == -np.inf or (members.size and not members[-1]):
@@ -155,7 +166,8 @@ def _may_continue(
     found = replace(method, boundary=Boundary.INCLUDE).scores(least)
     if method.name == "nc3" and method.smooths_scores:
         found = found - 1.0
-    return bool(np.asarray(table.contains(found, alpha))[0])
+    # p-values fall with the score, so if this one is outside, all beyond it are.
+    return bool(np.asarray(table.contains(found, alpha, u=u if _cuts_by_draw(method) else None))[0])
 
 
 def decode_set(
