@@ -18,8 +18,6 @@ from conformal.quantile import Bools, Floats, Level, checked_scores, exact_level
 
 WORTH = "heuristic"  # said wherever these sets are described
 
-PAPER_SETS = ("integrated_paper", "integrated_sidak", "integrated_idx", "integrated_both")
-
 
 def sidak_rank(n: int, alpha: Level, *, entities: int) -> int:
     """Return the least k with `k^s >= (1 - alpha)(n + 1)^s`, s = max(1, entities): the exact Šidák rank.
