@@ -1,7 +1,7 @@
 """The paper's integrated sets, for comparison: **heuristic**, no finite-sample guarantee (METHODS 7.1, 7.2).
 
 A labeling is kept iff each of its entities is in its span's set. Even with the number of entities known this does not
-reach its level when difficulty grows with that number, and the index version misses truths that rank after the best
+reach its level when difficulty varies with that number, and the index version misses truths that rank after the best
 labelings holding each of their entities. The all-O labeling is kept vacuously.
 """
 
