@@ -6,11 +6,10 @@ calibration rows of its own. This says the hash without loading the tagger, beca
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backend.labelstudio.config import Target
+from backend.tagger.hashes import folded_hash, merged_hash
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,3 @@ def viewed(model: ModelHeader, target: Target) -> ModelHeader:
 def is_merged(target: Target) -> bool:
     """Whether some classes share a label."""
     return set(target.classes) != set(target.labels)
-
-
-def folded_hash(model_hash: str, kept: tuple[str, ...]) -> str:
-    """Return the hash of a tagger restricted to the classes `kept`, in the model's order (`FoldedTagger`)."""
-    return hashlib.sha256("\0".join([model_hash, *kept]).encode()).hexdigest()
-
-
-def merged_hash(model_hash: str, merged: Mapping[str, str]) -> str:
-    """Return the hash of a tagger with merged classes (`MergedTagger`)."""
-    pairs = [f"{name}>{to}" for name, to in sorted(merged.items())]
-    return hashlib.sha256("\0".join([model_hash, *pairs]).encode()).hexdigest()

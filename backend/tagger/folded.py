@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.tagger.hashes import folded_hash
 from backend.tagger.tagger import Tagged, Tagger
-from conformal.labels import LabelSpace
+from conformal.labels import Groups, LabelSpace
 
 
 class FoldedTagger:
-    """The same model over fewer classes; the others' probabilities are added to O's before decoding.
+    """The same model over other labels: each has the added probabilities of a group of the model's, before decoding.
 
-    Ranks are then distinct labelings of the project. Classes stand in the model's order, whatever order they are
-    given in, so that equal sets of classes are equal label spaces.
+    Ranks are then distinct labelings of the project. `digest` must tell label spaces apart: other labels, other
+    potentials.
     """
 
-    def __init__(self, tagger: Tagger, classes: Sequence[str]) -> None:
-        kept = [name for name in tagger.space.classes if name in set(classes)]
+    def __init__(self, tagger: Tagger, *, space: LabelSpace, groups: Groups, digest: str) -> None:
         self._tagger = tagger
-        self._space, self._groups = tagger.space.fold(kept)
-        self._hash = hashlib.sha256("\0".join([tagger.hash, *kept]).encode()).hexdigest()
+        self._space = space
+        self._groups = groups
+        self._hash = digest
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class FoldedTagger:
 
     @property
     def hash(self) -> str:
-        """Hash of the model and of the classes that are kept: another label space, other potentials."""
+        """Hash of the model and of how its labels are folded."""
         return self._hash
 
     @property
@@ -54,6 +54,11 @@ class FoldedTagger:
 def restrict(tagger: Tagger, classes: Sequence[str]) -> Tagger:
     """Return the tagger over those of its classes that are given; itself if that is all of them.
 
-    Raises InvalidLabels when none of its classes is given.
+    Classes stand in the model's order, whatever order they are given in, so that equal sets of classes are equal
+    label spaces. Raises InvalidLabels when none of its classes is given.
     """
-    return tagger if set(tagger.space.classes) <= set(classes) else FoldedTagger(tagger, classes)
+    if set(tagger.space.classes) <= set(classes):
+        return tagger
+    kept = [name for name in tagger.space.classes if name in set(classes)]
+    space, groups = tagger.space.fold(kept)
+    return FoldedTagger(tagger, space=space, groups=groups, digest=folded_hash(tagger.hash, kept))

@@ -1,0 +1,20 @@
+"""Hashes of a model seen through other labels. Light: known without loading the model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+
+def folded_hash(model_hash: str, kept: Sequence[str]) -> str:
+    """Return the hash of a tagger restricted to the classes `kept`, which stand in the model's order."""
+    return _joined(model_hash, kept)
+
+
+def merged_hash(model_hash: str, merged: Mapping[str, str]) -> str:
+    """Return the hash of a tagger some of whose classes stand for others as well."""
+    return _joined(model_hash, [f"{name}>{to}" for name, to in sorted(merged.items())])
+
+
+def _joined(model_hash: str, parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join([model_hash, *parts]).encode()).hexdigest()
