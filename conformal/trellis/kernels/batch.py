@@ -80,18 +80,10 @@ def decode_many(
                 )
                 count = 1
             if not clear:
-                lowest = -np.inf
-                if above > -np.inf:
-                    # Rounding of this sum must not decide; the comparison of log-probabilities below does.
-                    lowest = above + log_z[b]
-                    lowest -= 1e-9 * (1.0 + abs(lowest))
                 found_labels, found_scores, exhausted[b] = enumerate_best(
-                    own, own_kinds, moves, moves_from, start, end, k, lowest, tie_limit
+                    own, own_kinds, moves, moves_from, start, end, k, above, log_z[b], tie_limit
                 )
                 count = found_scores.shape[0]
-                while count > 0 and found_scores[count - 1] - log_z[b] < above:
-                    count -= 1
-                    exhausted[b] = True
         rows[b + 1] = rows[b] + count
         cells[b + 1] = cells[b] + count * N
         if rows[b + 1] > scores.shape[0]:

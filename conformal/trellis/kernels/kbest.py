@@ -277,6 +277,7 @@ def _search(
     top: float,
     k: int,
     lowest: float,
+    limit_size: float,  # magnitude of the numbers `lowest` was computed from
     tie_limit: int,
     labels: Labels,  # (capacity, N) out
     losses: Floats,  # (capacity,) out
@@ -345,7 +346,8 @@ def _search(
             size = abs(top)
             for i in range(N):
                 size += abs(emissions[i, labels[0, i]])
-            within = top - lowest + unit * (size + abs(lowest)) if lowest > -np.inf else np.inf
+            if lowest > -np.inf:
+                within = top - lowest + unit * (size + limit_size)
         if found == k:
             tie_end = loss + unit * (size + loss)
         if found == k + tie_limit:
@@ -377,10 +379,15 @@ def _search(
             entries += 1
             queued += 1
 
-        # Take the cheapest, and offer what it was preferred to.
-        if queued == 0 or total[queue[0]] > tie_end:
+        # Take the cheapest, and offer what it was preferred to. Enough are there once it is surely worse than the
+        # k-th, and surely not below `lowest`: what is within rounding of that is looked at, so that nobody guesses.
+        if queued == 0:
             counts[FOUND] = found
-            return EXHAUSTED if queued == 0 else ENOUGH
+            return EXHAUSTED
+        next_loss = total[queue[0]]
+        if next_loss > tie_end and (lowest == -np.inf or next_loss <= top - lowest - unit * (size + limit_size)):
+            counts[FOUND] = found
+            return ENOUGH
         taken = pop(queue, queued, total)
         queued -= 1
         state, label, prefix = parts[taken, STATE], parts[taken, LABEL], parts[taken, PREFIX]
@@ -420,16 +427,20 @@ def enumerate_best(
     start: Floats,  # (L,)
     end: Floats,  # (L,)
     k: int,
-    lowest: float,
+    above: float,
+    log_z: float,
     tie_limit: int,
 ) -> tuple[Labels, Floats, bool]:
-    """Return labels (found, N), scores (found,) and whether nothing further has a score >= `lowest`.
+    """Return labels (found, N), scores (found,) and whether nothing further has `score - log_z >= above`.
 
     found <= k; higher scores first, equal scores lexicographic. Losses and scores add the same numbers in
     different orders, so the search goes on through everything within rounding of the k-th labeling and the score
     itself decides; should more than `tie_limit` labelings share the k-th place, the lexicographically first are
     taken.
     """
+    lowest, limit_size = -np.inf, 0.0
+    if above > -np.inf:
+        lowest, limit_size = above + log_z, abs(above) + abs(log_z)
     N, L = emissions.shape
     best = np.empty((N, L))
     rest = np.empty((N, L))
@@ -459,8 +470,9 @@ def enumerate_best(
     reals = np.array([0.0, 0.0, np.inf, np.inf])
     while True:
         ended = _search(
-            emissions, kinds, moves_from, start, best, rest, top, k, lowest, tie_limit, labels, losses, root,
-            straight, trail, spine, node_loss, node_parts, total, base, parts, queue[:, 0], counts, reals, new_nodes,
+            emissions, kinds, moves_from, start, best, rest, top, k, lowest, limit_size, tie_limit, labels, losses,
+            root, straight, trail, spine, node_loss, node_parts, total, base, parts, queue[:, 0], counts, reals,
+            new_nodes,
         )  # fmt: skip
         if ended != NO_ROOM:
             break
@@ -490,10 +502,11 @@ def enumerate_best(
     _score_all(emissions, kinds, moves, start, end, labels[:found], scores)
     order = order_labelings(scores, labels[:found])
     kept = 0
-    while kept < found and kept < k and scores[order[kept]] >= lowest:
+    while kept < found and kept < k and scores[order[kept]] - log_z >= above:
         kept += 1
+    left = kept < found and scores[order[kept]] - log_z >= above
     chosen = np.empty((kept, N), dtype=np.int16)
     for r in range(kept):
         for j in range(N):
             chosen[r, j] = labels[order[r], j]
-    return chosen, scores[order[:kept]], ended == EXHAUSTED and (kept == found or kept < k)
+    return chosen, scores[order[:kept]], ended == EXHAUSTED and not left

@@ -61,6 +61,19 @@ def test_stopping_at_a_probability(p: Potentials, data: st.DataObject) -> None:
     assert cut.exhausted == (k == len(expected))
 
 
+def test_a_labeling_that_rounding_puts_below_the_limit_is_not_left_over() -> None:
+    # Many of the 81 labelings tie in exact arithmetic; in floats some sums are an ulp lower than others.
+    emissions = np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.1, 0.3, 0.2], [0.2, 0.1, 0.3]])
+    p = Potentials(emissions=emissions, transitions=np.zeros((3, 3)), start=np.zeros(3), end=np.zeros(3))
+    everything = kbest(p, 100)
+    for limit in sorted(set(everything.log_probabilities.tolist())):
+        count = int((everything.log_probabilities >= limit).sum())
+        assert kbest(p, count, above=limit).exhausted
+        assert kbest(p, count, above=limit).count == count
+        if count > 1:
+            assert not kbest(p, count - 1, above=limit).exhausted
+
+
 @given(strategies.potentials(), st.floats(1e-6, 1.0))
 def test_enumerate_above_is_complete_and_ordered(p: Potentials, probability: float) -> None:
     assume(oracles.all_labelings(p))
