@@ -10,7 +10,8 @@ import numpy.typing as npt
 from conformal.trellis.jit import kernel
 from conformal.trellis.kernels.forward import forward_log, forward_scaled
 from conformal.trellis.kernels.heaps import more
-from conformal.trellis.kernels.kbest import backward_best, best_only, enumerate_best
+from conformal.trellis.kernels.kbest import enumerate_best
+from conformal.trellis.kernels.viterbi import backward_best, best_only
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int16]

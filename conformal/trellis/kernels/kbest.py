@@ -34,46 +34,16 @@ from conformal.trellis.kernels.heaps import (
     pop,
     push,
 )
+from conformal.trellis.kernels.viterbi import backward_best, rounding, score_all
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int16]
 
 UNKNOWN = -2
-EPSILON = 2.220446049250313e-16
 
 # Columns of a queue entry: a sidetrack, the labeling before it, the heap node it heads (NONE: a later sidetrack
 # of the node's state).
 PREFIX, NODE = 2, 3
-
-
-@inner_kernel
-def backward_best(
-    emissions: Floats,  # (N, L)
-    kinds: npt.NDArray[np.int8],  # (N,)
-    moves: Floats,  # (2, L, L) [kind, to, from]
-    end: Floats,  # (L,)
-    best: Floats,  # (N, L) out: best score from this label on, its emission included
-    rest: Floats,  # (N, L) out: the same without its emission
-) -> None:
-    """Viterbi from the end; labels without a legal completion get -inf."""
-    N, L = emissions.shape
-    for y in range(L):
-        rest[N - 1, y] = end[y]
-        best[N - 1, y] = emissions[N - 1, y] + end[y]
-    for j in range(N - 2, -1, -1):
-        row = rest[j]
-        row[:] = -np.inf
-        kind = kinds[j + 1]
-        for y in range(L):
-            c = best[j + 1, y]
-            if c == -np.inf:
-                continue
-            into = moves[kind, y]
-            for x in range(L):
-                v = into[x] + c
-                row[x] = v if v > row[x] else row[x]  # noqa: FURB136 - max() of floats does not vectorise
-        for x in range(L):
-            best[j, x] = emissions[j, x] + row[x]
 
 
 @inner_kernel
@@ -189,75 +159,6 @@ def _first_in_tie(
             if found == wanted:
                 return found
     return found
-
-
-@inner_kernel
-def _score_all(
-    emissions: Floats,
-    kinds: npt.NDArray[np.int8],
-    moves: Floats,
-    start: Floats,
-    end: Floats,
-    labels: Labels,
-    scores: Floats,
-) -> None:
-    """Write the scores of labelings (K, N), each added left to right, side by side so that additions overlap."""
-    K, N = labels.shape
-    for r in range(K):
-        scores[r] = start[labels[r, 0]] + emissions[0, labels[r, 0]]
-    for j in range(1, N):
-        kind = kinds[j]
-        for r in range(K):
-            y = labels[r, j]
-            scores[r] += moves[kind, y, labels[r, j - 1]]
-            scores[r] += emissions[j, y]
-    for r in range(K):
-        scores[r] += end[labels[r, N - 1]]
-
-
-@inner_kernel
-def best_only(
-    emissions: Floats,  # (N, L)
-    kinds: npt.NDArray[np.int8],  # (N,)
-    moves: Floats,  # (2, L, L) [kind, to, from]
-    moves_from: Floats,  # (2, L, L) [kind, from, to]
-    start: Floats,
-    end: Floats,
-    best: Floats,  # (N, L) from backward_best
-    labels: Labels,  # (1, N) out
-    score: Floats,  # (1,) out
-) -> tuple[bool, bool]:
-    """Write the best labeling of a text that has one; return (clear, alone).
-
-    Not clear: another one comes so close that rounding could decide between them. Alone: there is no other.
-    """
-    N, L = emissions.shape
-    size = 0.0
-    nearest = np.inf
-    for j in range(N):
-        first, second = -np.inf, -np.inf
-        label = 0
-        for y in range(L):
-            v = best[j, y] + (start[y] if j == 0 else moves_from[kinds[j], labels[0, j - 1], y])
-            if v > first:
-                second = first
-                first = v
-                label = y
-            elif v > second:
-                second = v
-        labels[0, j] = label
-        size += abs(emissions[j, label]) + (abs(first) if j == 0 else 0.0)
-        nearest = min(nearest, first - second)
-    if nearest <= 2.0 * rounding(N) * size:
-        return False, False
-    _score_all(emissions, kinds, moves, start, end, labels, score)
-    return True, nearest == np.inf
-
-
-@inner_kernel
-def rounding(length: int) -> float:
-    """Return a bound on the rounding of a chain score, per unit of magnitude, with room to spare."""
-    return 16.0 * (length + 4) * EPSILON
 
 
 # What a stretch of the search ends with, and the places of its state between stretches.
@@ -499,7 +400,7 @@ def enumerate_best(
             kinds, moves_from, start, best, rest, top, middle - spread, middle + spread, k - kept, labels[kept:k]
         )
     scores = np.empty(found)
-    _score_all(emissions, kinds, moves, start, end, labels[:found], scores)
+    score_all(emissions, kinds, moves, start, end, labels[:found], scores)
     order = order_labelings(scores, labels[:found])
     kept = 0
     while kept < found and kept < k and scores[order[kept]] - log_z >= above:
