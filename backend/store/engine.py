@@ -135,15 +135,14 @@ class Store:
         `work` must come to the same end when it is run twice, because after a connection lost during the commit nobody
         knows whether the first run was kept. A busy or full database is not retried here: the wait is already over.
         """
-        for attempt in range(1, attempts + 1):
+        for attempt in range(1, attempts):
             try:
                 with self.write() as session:
                     return work(session)
             except (StoreUnavailable, _Again):
-                if attempt == attempts:
-                    raise
                 time.sleep(0.05 * 2**attempt)
-        raise AssertionError("unreachable")  # pragma: no cover
+        with self.write() as session:
+            return work(session)
 
     def close(self) -> None:
         """Close every pooled connection."""
