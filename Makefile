@@ -10,6 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+LABEL_STUDIO := .surespan/label-studio-$(shell sed -n 's/^LABEL_STUDIO_VERSION = "\(.*\)".*/\1/p' backend/demo/install.py)/installed.txt
+# What `make run` hands to surespan demo, for example: make run DEMO="--port 8081"
+DEMO ?=
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 # A stamp per set of extras: pip runs again only when pyproject.toml has changed.
@@ -37,7 +40,7 @@ $(VENV)/.installed-bench: pyproject.toml
 	$(call install,[test,bench])
 	@touch $(VENV)/.installed $(VENV)/.installed-test
 
-.PHONY: help setup run test lint bench soak clean
+.PHONY: help setup run test lint bench docs soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -45,9 +48,9 @@ help: ## list the targets
 setup: $(VENV)/.installed ## create .venv and install surespan into it
 	$(call say,set-up is complete: $(BIN)/surespan --help)
 
-run: $(VENV)/.installed ## show the sets of a few sample texts
-	$(call say,the sets of three texts (the first start compiles the decoder, half a minute))
-	@$(BIN)/surespan predict --input examples/texts.jsonl
+run: $(VENV)/.installed ## Label Studio, the backend and a sample project on this machine; Ctrl-C stops them
+	$(call say,surespan demo (the first time installs Label Studio, a few minutes))
+	@exec $(BIN)/surespan demo $(DEMO)
 
 lint: $(VENV)/.installed-test ## ruff (rules and format) and mypy --strict
 	$(call say,ruff)
@@ -56,7 +59,11 @@ lint: $(VENV)/.installed-test ## ruff (rules and format) and mypy --strict
 	$(call say,mypy)
 	@$(BIN)/mypy
 
-test: lint ## lint, then the whole test suite with branch coverage
+# Without Label Studio the end-to-end tests are skipped, except in continuous integration, where they fail.
+$(LABEL_STUDIO): | $(VENV)/.installed-test
+	@$(BIN)/surespan demo --install-only || [ "$${CI:-}" != true ]
+
+test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch coverage
 	$(call say,pytest)
 	@$(BIN)/pytest --cov --cov-report=term -m "not slow"
 
@@ -64,6 +71,9 @@ bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in 
 	@for file in benchmarks/*.py; do \
 		case $$file in */_*) continue;; esac; \
 		printf '\033[1m==> %s\033[0m\n' "$$file"; $(BIN)/python $$file; done
+
+docs: $(VENV)/.installed ## write the reference pages that are made from the code
+	@$(BIN)/python -m backend.commands.reference docs/reference
 
 soak: $(VENV)/.installed-test ## the long trials, left out of make test
 	$(call say,long trials; their figures go to docs/results)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flask import Flask
 
-from backend.http import api, contract, errors, logging, metrics, security
-from backend.serving.presenting import Present, show_all
+from backend.dashboard import routes as dashboard
+from backend.http import api, contract, errors, logging, metrics, reconciliation, security
+from backend.serving.presenting import Present
 from backend.serving.service import Service
 from backend.settings import Settings
 from backend.store import open_store
@@ -13,13 +14,13 @@ from backend.store import open_store
 EXTENSION = "surespan"
 
 
-def create_app(settings: Settings, *, present: Present = show_all, start: bool = True) -> Flask:
+def create_app(settings: Settings, *, present: Present | None = None, start: bool = True) -> Flask:
     """Return the application, its database checked and its model loading in the background.
 
     Make it after the fork (gunicorn without preload does), and end it with `service_of(app).close()`.
 
     Args:
-        present: decides which tasks are blind; see `backend.serving.presenting`.
+        present: decides which tasks are blind; the streams of each project do, if none is given.
         start: False leaves the model unloaded, for tools that only look at the routes.
 
     Raises:
@@ -37,8 +38,8 @@ def create_app(settings: Settings, *, present: Present = show_all, start: bool =
     errors.register(app)
     logging.register(app, service.measures)
     security.register(app, settings)
-    for routes in (contract.blueprint(service), api.blueprint(service), metrics.blueprint(service)):
-        app.register_blueprint(routes)
+    for module in (contract, api, reconciliation, metrics, dashboard):
+        app.register_blueprint(module.blueprint(service))
     if start:
         service.start()
     return app

@@ -1,30 +1,47 @@
-"""Score confirmed labels that have no calibration row of a model yet.
+"""Score confirmed labels that have no calibration row of a model yet, and judge which rows may calibrate.
 
 The one way labels become calibration rows: after an annotation, after a crash, for a loaded file, and for everything
-stored when the model changes (METHODS 8.4).
+stored when the model changes (METHODS 8.4). Whether a row may calibrate is a function of the draw, of the order in
+which tasks were given out, and of what trained the model; when news about these come late, rows are judged again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from backend.errors import StoreConflict
+from backend.errors import InvalidLabelConfig, StoreConflict
 from backend.evidence import Evidence
+from backend.labelstudio.config import match_labels, parse_config
 from backend.scoring import ScoredText, score_labelled
 from backend.store import Store
 from backend.store.calibration import record_scores
-from backend.store.labels import unscored_labels
-from backend.store.projects import load_tasks
-from backend.store.types import EntityRow, LabelRecord, ModelRecord, ProjectRecord, SequenceScores, TaskRecord
+from backend.store.labels import labels_of, unscored_labels
+from backend.store.projects import LOCAL, load_tasks
+from backend.store.rows import live_rows, row_entities, scored_models
+from backend.store.sampling import load_history, lock_project
+from backend.store.training import TRAINED, training_tasks
+from backend.store.types import (
+    EntityRow,
+    JobRecord,
+    LabelRecord,
+    ModelRecord,
+    ProjectRecord,
+    SequenceScores,
+    TaskRecord,
+)
+from backend.streams import FILE_STREAM, OrderHistory, exclusion_of
 from backend.tagger.readers import LabelledText
 from backend.tagger.spans import CharSpan
 from backend.tagger.tagger import Tagger
 
-FILE_STREAM = "file"
-UNDRAWN = "undrawn"  # nothing was drawn for the task before it was shown, so it is no random one (METHODS 8.1)
+if TYPE_CHECKING:  # it brings the service in
+    from backend.work import WorkContext
+
 _PAGE = 200
 
 
@@ -45,16 +62,24 @@ def score_unscored(
     model: ModelRecord,
     tagger: Tagger,
     progress: Callable[[int], None] | None = None,
+    task_ids: Iterable[int] | None = None,
 ) -> CaughtUp:
     """Score every label of the project that has no row of this model for its present revision.
 
     Pages through them in order, a short transaction per page; a label that changes meanwhile is left for the next
     call. `progress` is told how many labels were looked at.
+
+    Args:
+        task_ids: look at these tasks only, for labels that just changed; the cost does not grow with the project.
     """
     after, scored, inexpressible, without_text, without_label = 0, 0, 0, 0, 0
+    names = class_names(project.label_config, tagger.space.classes)
+    wanted = None if task_ids is None else sorted(set(task_ids))
+    # Labels of a project come one by one, in any order, and their rows must not depend on which came together.
+    chunk = _PAGE if project.uid == LOCAL else 1
     while True:
         with store.read() as session:
-            labels = unscored_labels(session, project.id, model_id=model.id, after=after, limit=_PAGE)
+            labels = unscored_labels(session, project.id, model_id=model.id, after=after, limit=_PAGE, task_ids=wanted)
             tasks = load_tasks(session, [label.task_id for label in labels])
         if not labels:
             return CaughtUp(scored, inexpressible, without_text, without_label)
@@ -66,23 +91,137 @@ def score_unscored(
         ]
         without_label += sum(label.spans is None for label in labels)
         without_text += len(labels) - len(ready) - sum(label.spans is None for label in labels)
-        made = list(score_labelled(tagger, [_labelled(label, task) for label, task in ready]))
+        made = list(score_labelled(tagger, [_labelled(label, task, names) for label, task in ready], chunk=chunk))
         pairs = list(zip(ready, made, strict=True))
-        written = store.run(lambda session, pairs=pairs: _write(session, project, model, pairs))  # type: ignore[misc]
-        scored += written
+        if pairs:
+            scored += store.run(partial(_write, project=project, model=model, tagger=tagger, pairs=pairs))
         inexpressible += sum(not item.scores.expressible for item in made)
         if progress is not None:
             progress(len(labels))
 
 
+def reconsider(store: Store, project: ProjectRecord, *, progress: Callable[[int], None] | None = None) -> int:
+    """Judge every row of a project again, under all models; returns how many changed sides.
+
+    A row that does is retired and added again with its scores, so that every version of thresholds can still be
+    rebuilt. Needs no model.
+    """
+    with store.read() as session:
+        models = scored_models(session, project.id)
+    changed = 0
+    for model_id in models:
+        after = 0
+        while True:
+            page = store.run(partial(_judge_page, project=project, model_id=model_id, after=after))
+            if page is None:
+                break
+            after = page.last
+            changed += page.changed
+            if progress is not None:
+                progress(page.looked)
+    return changed
+
+
+def run_reconsider(context: WorkContext, job: JobRecord) -> dict[str, int]:
+    """Do the job of kind `reconsider`."""
+    project = context.project_of(job)
+    looked = 0
+
+    def tell(more: int) -> None:
+        nonlocal looked
+        looked += more
+        context.heartbeat(done=looked)
+
+    return {"changed": reconsider(context.store, project, progress=tell), "rows": looked}
+
+
+@lru_cache(maxsize=64)
+def class_names(label_config: str | None, classes: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the class that each label of a label config stands for; labels that stand for none are missing.
+
+    >>> class_names('<View><Labels name="l" toName="t"><Label value="Person"/><Label value="Dog"/></Labels>'
+    ...             '<Text name="t" value="$text"/></View>', ("PER", "LOC"))
+    {'Person': 'PER'}
+    """
+    try:
+        controls = () if label_config is None else parse_config(label_config).controls
+    except InvalidLabelConfig:
+        controls = ()
+    names: dict[str, str] = {}
+    for control in controls:
+        for name, label in match_labels(control.options, classes).items():
+            names.setdefault(label, name)
+    return names
+
+
+@dataclass(frozen=True)
+class _Page:
+    last: int
+    looked: int
+    changed: int
+
+
+def _judge_page(session: Session, *, project: ProjectRecord, model_id: int, after: int) -> _Page | None:
+    lock_project(session, project.id, shared=True)
+    rows = live_rows(session, project.id, model_id=model_id, after=after, limit=_PAGE)
+    if not rows:
+        return None
+    history = load_history(session, project.id)
+    labels = labels_of(session, [row.task_id for row in rows])
+    tasks = load_tasks(session, [row.task_id for row in rows])
+    changed = 0
+    for row in rows:
+        label = labels.get(row.task_id)
+        if label is None or label.revision != row.label_revision:
+            continue  # what was scored no longer counts; the label will be scored again
+        wanted = judge(label, tasks[row.task_id], history, trained=row.exclusion == TRAINED)
+        if (wanted or "") == row.exclusion:
+            continue
+        changed += record_scores(
+            session,
+            project.id,
+            model_id=model_id,
+            task_id=row.task_id,
+            label_revision=row.label_revision,
+            stratum=row.stratum,
+            evidence=row.evidence,
+            scores=row.scores,
+            entities=row_entities(session, row.id),
+            part=row.part,
+            exclusion=wanted,
+            weight=row.weight,
+        )
+    return _Page(rows[-1].id, len(rows), changed)
+
+
+def judge(label: LabelRecord, task: TaskRecord, history: OrderHistory, *, trained: bool) -> str | None:
+    """Return why the label of a task may not calibrate a model, None when it may (METHODS 8.1, 8.3, 8.4)."""
+    if label.exclusion is not None:
+        return label.exclusion
+    if trained:
+        return TRAINED
+    made = label.annotation
+    labelled_at = None if made is None else made.created_at or made.updated_at
+    return exclusion_of(task.draw, history, labelled_at)
+
+
 def _write(
     session: Session,
+    *,
     project: ProjectRecord,
     model: ModelRecord,
+    tagger: Tagger,
     pairs: list[tuple[tuple[LabelRecord, TaskRecord], ScoredText]],
 ) -> int:
+    # Read under the lock that changes of the history take: a row is never judged by a history that is out of date.
+    lock_project(session, project.id, shared=True)
+    history = load_history(session, project.id)
+    numbers = [task.id for (_, task), _ in pairs]
+    trained = training_tasks(session, tagger.base_hash, numbers)
+    drawn = load_tasks(session, numbers)
     written = 0
     for (label, task), item in pairs:
+        task = drawn[task.id]  # noqa: PLW2901 - its draw may have come since it was read
         try:
             written += record_scores(
                 session,
@@ -94,7 +233,7 @@ def _write(
                 evidence=evidence_of(task),
                 scores=sequence_scores(item),
                 entities=entity_rows(item),
-                exclusion=label.exclusion or (UNDRAWN if task.draw is None else None),
+                exclusion=judge(label, task, history, trained=task.id in trained),
                 weight=1.0 if task.draw is None else 1.0 / task.draw.selection_probability,
             )
         except StoreConflict:
@@ -140,5 +279,7 @@ def entity_rows(item: ScoredText) -> list[EntityRow]:
     ]
 
 
-def _labelled(label: LabelRecord, task: TaskRecord) -> LabelledText:
-    return LabelledText(task.text or "", tuple(CharSpan(*span) for span in label.spans or ()), language=task.language)
+def _labelled(label: LabelRecord, task: TaskRecord, names: Mapping[str, str]) -> LabelledText:
+    # A label that stands for no class of the model stays what the person said, and makes the labeling inexpressible.
+    spans = tuple(CharSpan(start, end, names.get(said, said)) for start, end, said in label.spans or ())
+    return LabelledText(task.text or "", spans, language=task.language)

@@ -12,12 +12,19 @@ from backend import __version__
 # stands here because asking the module for it would import it.
 _COMMANDS = {
     "calibrate": ("calibrate", "Load labelled files as calibration labels."),
+    "connect": ("connect", "Wire a Label Studio project to this service."),
     "db": ("db", "Upgrade, check or copy the database."),
+    "demo": ("demo", "Label Studio, the backend and a sample project, all on this machine."),
+    "disconnect": ("disconnect", "Take back what connect did to a project."),
     "evaluate": ("evaluate", "Try every method on labelled files: tables, plots, a recommendation."),
+    "export": ("export", "Write the labels that people confirmed, as CoNLL or JSONL."),
+    "fit-transitions": ("fit_transitions", "Fit a checkpoint's transitions on labelled files."),
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "recalibrate": ("recalibrate", "Refit the thresholds now."),
     "serve": ("serve", "Serve predictions to Label Studio over HTTP."),
+    "sync": ("sync", "Bring in what Label Studio's webhooks did not deliver."),
     "train": ("train", "Train a tagger on labelled files."),
+    "worker": ("worker", "Process what Label Studio sent, beside a service on PostgreSQL."),
 }
 
 

@@ -70,3 +70,11 @@ class ModelUnavailable(BackendError):
 
 class Overloaded(BackendError):
     """More predictions wait than the service holds threads for."""
+
+
+class LabelStudioError(BackendError):
+    """A call to Label Studio that failed; `status` is None when no answer came, `asked` is method and path."""
+
+    def __init__(self, message: str, *, status: int | None, asked: str) -> None:
+        super().__init__(message)
+        self.status, self.asked = status, asked

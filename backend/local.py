@@ -6,13 +6,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from backend.catchup import FILE_STREAM, CaughtUp, score_unscored
+from backend.adaptive import level_of, switch_adaptive
+from backend.catchup import CaughtUp, score_unscored
+from backend.errors import NotFound
+from backend.labelstudio.classes import project_tagger
+from backend.labelstudio.config import parse_config
 from backend.predictor import Calibration, Predictor, starter_calibration
-from backend.recalibrate import Refit, calibration_of, refit
+from backend.recalibrate import Refit, calibration_of, queue_publish, refit
 from backend.settings import Settings
 from backend.store import Store, open_store
 from backend.store.engine import database_url
@@ -20,8 +25,10 @@ from backend.store.labels import record_annotation
 from backend.store.projects import LOCAL, ensure_model, ensure_project, ensure_task, find_project, lookup_model
 from backend.store.thresholds import active_version
 from backend.store.types import AnnotationRecord, Draw, ModelRecord, ProjectRecord, TextSpan
+from backend.streams import FILE_STREAM
+from backend.tagger.configured import load_configured
 from backend.tagger.readers import LabelledText, read_labelled
-from backend.tagger.tagger import BUNDLED, Tagger, load_tagger, model_directory
+from backend.tagger.tagger import BUNDLED, Tagger, model_directory
 from conformal.scores import Method, hash_u
 
 _CHUNK = 200
@@ -44,16 +51,10 @@ def local_predictor(settings: Settings) -> Predictor:
 
     Those of the database if the project `local` has any for this model; else the starter beside the model.
     """
-    name = settings.model or BUNDLED
-    tagger = load_tagger(name)
-    calibration = stored_calibration(settings, tagger)
-    if calibration is None:
-        calibration = starter_calibration(
-            tagger, model_directory(name), method=Method(settings.method), n_min=settings.n_min
-        )
+    tagger = load_configured(settings)
     return Predictor(
         tagger,
-        calibration,
+        stored_calibration(settings, tagger) or starter_of(settings, tagger),
         alpha=settings.alpha,
         max_shown=settings.max_shown,
         max_sequences=settings.max_sequences,
@@ -71,7 +72,13 @@ def stored_calibration(settings: Settings, tagger: Tagger) -> Calibration | None
         if project is None or model is None:
             return None
         version = active_version(session, project.id, model_id=model.id)
-    return None if version is None else calibration_of(version)
+    return None if version is None else calibration_of(version, fallback=starter_of(settings, tagger, version.method))
+
+
+def starter_of(settings: Settings, tagger: Tagger, method: str | None = None) -> Calibration:
+    """Return the starter calibration beside the model that the settings name, for this view of its classes."""
+    directory = model_directory(settings.model or BUNDLED)
+    return starter_calibration(tagger, directory, method=Method(method or settings.method), n_min=settings.n_min)
 
 
 def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord]:
@@ -85,16 +92,63 @@ def refit_local(
     store: Store, tagger: Tagger, settings: Settings, *, reason: str, progress: Callable[[int], None] | None = None
 ) -> tuple[CaughtUp, Refit]:
     """Score what is not scored yet under the tagger, then fit the thresholds of `local` again."""
-    project, model = local_rows(store, tagger)
+    project, _ = local_rows(store, tagger)
+    return refit_project(store, project, tagger=tagger, settings=settings, reason=reason, progress=progress)
+
+
+def refit_key(
+    store: Store, tagger: Tagger, settings: Settings, *, key: str, reason: str, adaptive: bool | None = None
+) -> tuple[CaughtUp, Refit]:
+    """Refit the project of this id or uid, with the tagger over the classes of its label config.
+
+    Args:
+        adaptive: switches the project's adaptive level on or off first; None leaves it as it is.
+
+    Raises:
+        NotFound: when there is no such project.
+    """
+    project = local_rows(store, tagger)[0] if key == LOCAL else None
+    with store.read() as session:
+        project = project or find_project(session, key)
+    if project is None:
+        raise NotFound(f"expected the id or uid of a project in this database, got {key!r}")
+    if adaptive is not None:
+        with store.write() as session:
+            switch_adaptive(session, project.id, on=adaptive)
+    if project.label_config is not None:
+        target = parse_config(project.label_config).target(tagger.space.classes, control=settings.labels_control)
+        tagger = project_tagger(tagger, target)
+    return refit_project(store, project, tagger=tagger, settings=settings, reason=reason)
+
+
+def refit_project(
+    store: Store,
+    project: ProjectRecord,
+    *,
+    tagger: Tagger,
+    settings: Settings,
+    reason: str,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[CaughtUp, Refit]:
+    """Score what is not scored yet under the tagger (over the project's classes), then fit the thresholds again."""
+    with store.write() as session:
+        model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
     done = score_unscored(store, project, model=model, tagger=tagger, progress=progress)
+    with store.read() as session:
+        alpha, adaptive = level_of(session, project, model_id=model.id, alpha=project.alpha or settings.alpha)
     made = refit(
         store,
         project,
         model=model,
-        alpha=settings.alpha,
+        alpha=alpha,
+        adaptive=adaptive,
         method=Method(settings.method),
         n_min=settings.n_min,
+        policy=settings.evidence,
+        skipped=settings.skipped,
+        starter=starter_of(settings, tagger),
         reason=reason,
+        within=None if project.uid == LOCAL else partial(queue_publish, project=project),
     )
     return done, made
 

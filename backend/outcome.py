@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backend.store.ranked import Candidate, RankedList, pack_ranked
+from backend.store.ranked import Candidate, RankedList, pack_ranked, review_value, score_of, unpack_ranked
 from backend.store.types import TextSpan
 
 if TYPE_CHECKING:  # importing it at run time brings the model's libraries in
@@ -72,6 +72,16 @@ class Outcome:
         return self.labelings[0]
 
     @property
+    def score(self) -> float:
+        """The score of rank 1: what Label Studio orders tasks by (`backend.store.ranked.score_of`)."""
+        return self.best.probability
+
+    @property
+    def review_value(self) -> float:
+        """What a look at this task is worth; see `backend.store.ranked.review_value`."""
+        return review_value(unpack_ranked(self.ranked))
+
+    @property
     def weight(self) -> int:
         """About how many bytes this takes."""
         spans = sum(len(labeling.spans) for labeling in self.labelings) + sum(
@@ -88,7 +98,7 @@ def outcome_of(prediction: Prediction) -> Outcome:
     labelings = tuple(
         ShownLabeling(
             labeling.rank,
-            min(1.0, labeling.probability),
+            score_of(labeling.log_probability),
             labeling.p_value,
             tuple(TextSpan(*span) for span in prediction.char_spans(labeling.spans)),
         )

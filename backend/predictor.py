@@ -17,7 +17,7 @@ from backend.tagger.spans import CharSpan, Inexpressible, to_char_spans
 from backend.tagger.tagger import Tagged, Tagger
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
-from conformal.prediction import PredictionSet, predict_set, text_candidates
+from conformal.prediction import PredictionSet, answering_thresholds, predict_set, text_candidates, with_ranks
 from conformal.rows import TaskRows
 from conformal.scores import Method, boundary_u
 from conformal.subsequence import Candidates, candidate_spans, listing_floor
@@ -39,11 +39,33 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Thresholds together with what they are worth and which version they are."""
+    """Thresholds together with what they are worth and which version they are.
+
+    `fallback` answers where these have too few labels, by counts alone (METHODS 8.2); its sets say what it is worth.
+    `remark` is said beside the promise of assisted sets: the measured gap.
+    """
 
     thresholds: Thresholds
     guarantee: Guarantee
     version: int
+    fallback: Calibration | None = None
+    remark: str = ""
+
+    def guarantee_for(self, stratum: str) -> Guarantee:
+        """Return what may be said about the set of a text in this stratum; nothing of a method without a proof."""
+        if self.worth_for(stratum) != "exact":
+            return Guarantee.NONE
+        if self.thresholds.pool(stratum).pool.calibrated:
+            return self.guarantee
+        other = self.fallback
+        if other is None or answering_thresholds(self.thresholds, other.thresholds, stratum=stratum) is self.thresholds:
+            return Guarantee.NONE
+        return other.guarantee
+
+    def worth_for(self, stratum: str) -> str:
+        """Return "exact", or what the method that answers there is instead: approximate or heuristic."""
+        fallback = None if self.fallback is None else self.fallback.thresholds
+        return answering_thresholds(self.thresholds, fallback, stratum=stratum).method.worth
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,8 @@ class Prediction:
     ranked: Ranked = field(repr=False)
     candidates: Candidates = field(repr=False)
     ignored: tuple[Inexpressible, ...] = ()
+    remark: str = ""
+    worth: str = "exact"  # what the method's sets are worth: "approximate" and "heuristic" ones promise nothing
 
     def char_spans(self, spans: Sequence[Span]) -> list[CharSpan]:
         """Token spans of this text as character spans."""
@@ -194,8 +218,8 @@ class Predictor:
         else:
             marginals = entity_marginals(potentials, space, floor=listing_floor(space, method.p_min))
             candidates = [
-                candidate_spans(each, space, p_min=method.p_min, extra=spans)
-                for each, spans in zip(marginals, best, strict=True)
+                with_ranks(candidate_spans(each, space, p_min=method.p_min, extra=spans), of, method)
+                for each, spans, of in zip(marginals, best, potentials, strict=True)
             ]
         return ranked, candidates
 
@@ -208,32 +232,35 @@ class Predictor:
         ignored: tuple[Inexpressible, ...],
     ) -> Prediction:
         thresholds = self.calibration.thresholds
+        fallback = None if self.calibration.fallback is None else self.calibration.fallback.thresholds
         secret, project = self._draw
+        stratum = thresholds.strata.cell(length=len(tagged.tokens), language=tagged.language, seen=tagged.seen)
+        needs_u = answering_thresholds(thresholds, fallback, stratum=stratum).method.needs_u
         sets = predict_set(
             tagged.potentials,
             self.tagger.space,
-            stratum=thresholds.strata.cell(length=len(tagged.tokens), language=tagged.language, seen=tagged.seen),
+            stratum=stratum,
             thresholds=thresholds,
+            fallback=fallback,
             alpha=self.alpha,
-            u=boundary_u(secret, project, task) if thresholds.method.needs_u else None,
+            u=boundary_u(secret, project, task) if needs_u else None,
             max_shown=self.max_shown,
             max_sequences=self.max_sequences,
             ranked=ranked,
             candidates=candidates,
         )
-        # Too few labels in this text's pool: whatever the others are worth, nothing can be said here.
-        enough = thresholds.pool(sets.stratum).pool.calibrated
-        guarantee = self.calibration.guarantee if enough else Guarantee.NONE
         return Prediction(
             tagged,
             sets,
-            guarantee,
+            self.calibration.guarantee_for(stratum),
             self.calibration.version,
             self.model_version,
             self.tagger.space,
             ranked,
             candidates,
             ignored,
+            self.calibration.remark,
+            self.calibration.worth_for(stratum),
         )
 
 

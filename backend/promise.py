@@ -14,6 +14,11 @@ def describe(prediction: Prediction) -> str:
     """
     sets = prediction.sets
     target = _percent(Decimal(1) - Decimal(sets.alpha))
+    if prediction.worth != "exact":
+        return (
+            f"No promise: the sets of this method are {prediction.worth}, they may hold the right labeling less often "
+            f"than {target} of the time. Set SURESPAN_METHOD to an exact one, for instance nc1."
+        )
     if prediction.guarantee is Guarantee.NONE:
         return (
             f"No promise: only {sets.n} calibration labels for {sets.pool}, too few for {target}, so the set is open. "
@@ -32,6 +37,8 @@ def describe(prediction: Prediction) -> str:
     )
     if prediction.guarantee is Guarantee.ASSISTED:
         held += " The labels were made with a prelabel in view, which can make thresholds too tight."
+    if prediction.remark:
+        held += f" {prediction.remark}"
     if sets.open:
         held += " Here the set is too large to list, so it is left open."
     return held

@@ -1,38 +1,57 @@
-"""Refit: stored calibration rows to a new immutable threshold version, active from its transaction on (METHODS 8.5)."""
+"""Refit: stored calibration rows to a new immutable threshold version, active from its transaction on (METHODS 8.5).
+
+When to refit is decided by counts and time, never by thresholds, sizes or alarms; what a refit makes depends on the
+rows and the settings alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
-from backend.evidence import choose_evidence, worth
+from backend.adaptive import REMARK, level_of
+from backend.comparison import (
+    SAMPLED,
+    PoolChange,
+    Summaries,
+    compare,
+    expected_sizes,
+    pool_guarantees,
+    summarise,
+)
+from backend.errors import StoreConflict
+from backend.evidence import Evidence, Policy, choose_evidence, count_evidence, describe_gap, gap_of, row_weights, worth
 from backend.predictor import Calibration, Guarantee
 from backend.store import Store
 from backend.store.bulk import EntityTable, ScoreTable, load_entities, load_scores
-from backend.store.calibration import head_revision, load_cells
+from backend.store.calibration import count_first, head_revision, load_cells
+from backend.store.jobs import enqueue_job, heartbeat
+from backend.store.served import recent_lists
+from backend.store.skips import SkippedTask, skipped_tasks
+from backend.store.tables import ActiveVersion
 from backend.store.thresholds import active_version, write_version
-from backend.store.types import ModelRecord, ProjectRecord, ThresholdRow, VersionRecord
+from backend.store.types import Cell, JobRecord, ModelRecord, ProjectRecord, VersionRecord
 from conformal.labels import OUTSIDE
+from conformal.monitor.coverage import clopper_pearson
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method, Ranks, boundary_u
 from conformal.strata import Strata
 from conformal.subsequence import SpanScores
 from conformal.thresholds import Thresholds, calibrate
 
+if TYPE_CHECKING:
+    from backend.work import WorkContext
 
-@dataclass(frozen=True)
-class PoolChange:
-    """One pool (or class) before and after a refit; `before` is None where it is new."""
-
-    kind: str
-    name: str
-    n_before: int | None
-    n_after: int
-    tau_before: float | None
-    tau_after: float
+RESTATE = "restate"  # skipped tasks stay out, and their share is shown: the promise is for tasks people label
+INFINITE = "infinite"  # they count as labels out of reach: the promise is for all tasks, with larger sets
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,22 @@ class Refit:
         return self.previous is None or self.previous.id != self.version.id
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """What a refit reads, in one snapshot."""
+
+    revision: int
+    cells: list[Cell]
+    kinds: frozenset[str]
+    scores: ScoreTable
+    entities: EntityTable
+    skipped: list[SkippedTask]
+    excluded: dict[str, int]
+    accepted: dict[int, int]
+    served: list[tuple[str, bytes]]
+    previous: VersionRecord | None
+
+
 def refit(
     store: Store,
     project: ProjectRecord,
@@ -58,61 +93,240 @@ def refit(
     method: Method | None = None,
     strata: Strata | None = None,
     n_min: int = 100,
+    policy: str = Policy.AUTO,
+    skipped: str = RESTATE,
+    starter: Calibration | None = None,
+    adaptive: dict[str, Any] | None = None,
     secret: str = "",
     reason: str = "refit",
+    within: Callable[[Session], None] | None = None,
 ) -> Refit:
     """Fit thresholds on the project's rows under a model, and serve them from now on.
 
     Depends on the rows and the settings alone. Rows are read in one consistent snapshot; the version names the
-    revision it saw, so that it can be rebuilt. Fitting on no row is allowed and gives open sets.
+    revision it saw, so that it can be rebuilt. Excluded rows never enter. Fitting on no row is allowed; where a pool
+    has too few, sets are borrowed from `starter` if it has enough, and open otherwise (METHODS 8.2).
+
+    Args:
+        policy: which kinds of rows may be used (`SURESPAN_EVIDENCE`).
+        skipped: what unresolved skips count as, `restate` or `infinite` (METHODS 8.3).
+        starter: what serves where own labels are too few; only the report depends on it.
+        adaptive: what `adaptive.level_of` says about alpha, kept with the version.
+        within: called in the transaction that writes the version; whatever it raises undoes it.
+
+    Raises:
+        StoreConflict: when other processes kept changing the active version.
     """
     chosen = method or Method()
-    with store.read() as session:
-        revision = head_revision(session, project.id, model_id=model.id)
-        cells = load_cells(session, project.id, model_id=model.id)
-        counts: Counter[str] = Counter()
-        for cell in cells:
-            counts[cell.evidence] += cell.n
-        kinds = choose_evidence(dict(counts), n_min=n_min)
-        used = [cell for cell in cells if cell.evidence in kinds and cell.n]
-        scores, entities = load_scores(session, used), load_entities(session, used)
-        previous = active_version(session, project.id, model_id=model.id)
-    tasks, spans = _rows(scores, entities, method=chosen, project=project.uid, secret=secret)
-    thresholds = calibrate(
-        tasks, spans, classes=model.classes, method=chosen, strata=strata, n_min=n_min, allow_empty=True
-    )
-    content = thresholds.to_bytes()
-    guarantee = worth(kinds, rows=len(tasks))
-    before = {} if previous is None else _summaries(Thresholds.from_bytes(previous.content), previous.alpha)
-    after = _summaries(thresholds, alpha)
-    same = previous is not None and (previous.content, previous.alpha, previous.guarantee) == (
-        content,
-        alpha,
-        guarantee.value,
-    )
-    if previous is not None and same:
-        return Refit(previous, previous, ())
-    with store.write() as session:
-        version = write_version(
-            session,
-            project.id,
-            model_id=model.id,
-            alpha=alpha,
-            method=chosen.name,
-            evidence="+".join(sorted(kinds)) or "none",
-            guarantee=guarantee.value,
-            input_revision=revision,
-            content=content,
-            thresholds=list(after.values()),
-            details={"n_min": n_min, "rows": len(tasks)},
-            reason=reason,
+    for _ in range(_ATTEMPTS):
+        with store.read() as session:
+            inputs = _read(session, project, model, n_min=n_min, policy=policy, skipped=skipped)
+        tasks, spans = _rows(inputs.scores, inputs.entities, method=chosen, project=project.uid, secret=secret)
+        if skipped == INFINITE:
+            tasks = _with_skipped(tasks, inputs.skipped, kinds=inputs.kinds, strata=strata or Strata())
+        thresholds = calibrate(
+            tasks, spans, classes=model.classes, method=chosen, strata=strata, n_min=n_min, allow_empty=True
         )
-    return Refit(version, previous, _changes(before, after))
+        content = thresholds.to_bytes()
+        guarantee = _guarantee(thresholds, inputs.kinds, rows=len(tasks))
+        previous = inputs.previous
+        same = previous is not None and (previous.content, previous.alpha, previous.guarantee) == (
+            content,
+            alpha,
+            guarantee.value,
+        )
+        if previous is not None and same:
+            return Refit(previous, previous, ())
+        after = Calibration(thresholds, guarantee, 0, starter)
+        summaries = summarise(thresholds, alpha)
+        details = _details(inputs, after, n_min=n_min, rows=len(tasks), policy=policy, skipped=skipped)
+        if adaptive is not None:
+            details["adaptive"] = adaptive
+        try:
+            with store.write() as session:
+                _refuse_newer(session, project, model, previous)
+                version = write_version(
+                    session,
+                    project.id,
+                    model_id=model.id,
+                    alpha=alpha,
+                    method=chosen.name,
+                    evidence="+".join(sorted(inputs.kinds)) or "none",
+                    guarantee=guarantee.value,
+                    input_revision=inputs.revision,
+                    content=content,
+                    thresholds=list(summaries.values()),
+                    details=details,
+                    reason=reason,
+                )
+                if within is not None:
+                    within(session)
+        except _Overtaken:
+            continue
+        return Refit(version, previous, _changes(inputs, summaries, after, alpha, details["guarantees"]))
+    raise StoreConflict(f"project {project.uid}: expected no other refit meanwhile, got {_ATTEMPTS}: try again")
 
 
-def calibration_of(version: VersionRecord) -> Calibration:
-    """Return a stored version as the predictor uses it."""
-    return Calibration(Thresholds.from_bytes(version.content), Guarantee(version.guarantee), version.id)
+def calibration_of(version: VersionRecord, *, fallback: Calibration | None = None) -> Calibration:
+    """Return a stored version as the predictor uses it; `fallback` serves where it has too few labels."""
+    gap = version.details.get("gap") or {}
+    remark = describe_gap(gap) if version.guarantee == Guarantee.ASSISTED else ""
+    if version.details.get("adaptive"):
+        remark = f"{remark} {REMARK}".strip()
+    thresholds = Thresholds.from_bytes(version.content)
+    return Calibration(thresholds, Guarantee(version.guarantee), version.id, fallback, remark)
+
+
+def run_refit(context: WorkContext, job: JobRecord) -> dict[str, Any]:
+    """Do a job of kind `refit`: fit the project's thresholds again and ask for their publication.
+
+    The version, the word that the job's lease still holds and the job `publish` are one transaction: a worker that
+    slept through its lease writes nothing.
+    """
+    from backend.predictor import starter_calibration  # noqa: PLC0415 - needs the model's libraries, as the job does
+
+    settings = context.settings
+    project = context.project_of(job)
+    model, tagger = context.model_of(project)
+    method = Method(settings.method)
+    with context.store.read() as session:
+        alpha, adaptive = level_of(session, project, model_id=model.id, alpha=project.alpha or settings.alpha)
+    made = refit(
+        context.store,
+        project,
+        model=model,
+        alpha=alpha,
+        adaptive=adaptive,
+        method=method,
+        n_min=settings.n_min,
+        policy=settings.evidence,
+        skipped=settings.skipped,
+        starter=starter_calibration(tagger, context.loader.directory, method=method, n_min=settings.n_min),
+        reason=str(job.payload.get("reason", "refit")),
+        within=lambda session: _hand_over(session, project, job),
+    )
+    return {
+        "threshold_version": made.version.id,
+        "previous_version": None if made.previous is None else made.previous.id,
+        "changed": made.changed,
+        "guarantee": made.version.guarantee,
+        "rows": made.version.details.get("rows"),
+    }
+
+
+def _hand_over(session: Session, project: ProjectRecord, job: JobRecord) -> None:
+    heartbeat(session, job)
+    queue_publish(session, project=project)
+
+
+def queue_publish(session: Session, *, project: ProjectRecord) -> None:
+    """Ask that Label Studio be brought to agree with the version that serves now."""
+    enqueue_job(session, "publish", key=f"publish:{project.uid}", project_id=project.id)
+
+
+class _Overtaken(StoreConflict):
+    """Another process activated a version after this refit had read its rows."""
+
+
+def _refuse_newer(session: Session, project: ProjectRecord, model: ModelRecord, previous: VersionRecord | None) -> None:
+    active = session.execute(
+        sa.select(ActiveVersion.version_id).filter_by(project_id=project.id, model_id=model.id).with_for_update()
+    ).scalar_one_or_none()
+    if active != (None if previous is None else previous.id):
+        raise _Overtaken("another refit was quicker")
+
+
+def _read(
+    session: Session, project: ProjectRecord, model: ModelRecord, *, n_min: int, policy: str, skipped: str
+) -> _Inputs:
+    revision = head_revision(session, project.id, model_id=model.id)
+    cells = load_cells(session, project.id, model_id=model.id)  # excluded rows have cells of their own
+    waiting = list(skipped_tasks(session, project.id, model_id=model.id))
+    counts = Counter(count_evidence(cells))
+    if skipped == INFINITE:
+        counts.update(_kind(task) for task in waiting)
+    kinds = choose_evidence(counts, n_min=n_min, policy=policy)
+    used = [cell for cell in cells if cell.evidence in kinds and cell.n]
+    excluded: Counter[str] = Counter()
+    for cell in load_cells(session, project.id, model_id=model.id, excluded=True):
+        excluded[cell.exclusion] += cell.n
+    scores = load_scores(session, used)
+    return _Inputs(
+        revision=revision,
+        cells=cells,
+        kinds=kinds,
+        scores=scores,
+        entities=load_entities(session, used, labels=(*model.classes, OUTSIDE)),
+        skipped=waiting,
+        excluded=dict(excluded),
+        accepted=count_first(session, [cell for cell in cells if cell not in used]) | _firsts(scores),
+        served=recent_lists(session, project.id, model_id=model.id, limit=SAMPLED),
+        previous=active_version(session, project.id, model_id=model.id),
+    )
+
+
+def _firsts(scores: ScoreTable) -> dict[int, int]:
+    """Return what `count_first` would, from scores that are read already."""
+    return {cell.id: int((scores.rank[scores.rows(i)] <= 1.0).sum()) for i, cell in enumerate(scores.cells)}
+
+
+def _kind(task: SkippedTask) -> str:
+    return (Evidence.BLIND if task.draw.blind else Evidence.ASSISTED).value
+
+
+def _guarantee(thresholds: Thresholds, kinds: frozenset[str], *, rows: int) -> Guarantee:
+    """Return what sets of the pools with enough rows say; none has enough: nothing of this version is promised."""
+    enough = any(thresholds.pool(cell).pool.calibrated for cell in thresholds.cells)
+    return worth(kinds, rows=rows) if enough else Guarantee.NONE
+
+
+def _details(
+    inputs: _Inputs, after: Calibration, *, n_min: int, rows: int, policy: str, skipped: str
+) -> dict[str, Any]:
+    thresholds = after.thresholds
+    found: dict[str, Any] = {
+        "n_min": n_min,
+        "rows": rows,
+        "policy": policy,
+        "counts": count_evidence(inputs.cells),
+        "excluded": inputs.excluded,
+        "guarantees": pool_guarantees(after),
+        "gap": gap_of(inputs.cells, inputs.accepted).as_dict(),
+        "skips": skip_share(len(inputs.skipped), sum(cell.n for cell in inputs.cells)) | {"counted_as": skipped},
+        "fallback": None if after.fallback is None else after.fallback.guarantee.value,
+    }
+    if thresholds.weights:
+        found["effective_n"] = {
+            thresholds.pool(cell).pool.name: round(thresholds.effective_n(cell), 1) for cell in thresholds.cells
+        }
+    return found
+
+
+def skip_share(skipped: int, labelled: int) -> dict[str, Any]:
+    """Return the share of tasks that people skipped among those drawn to calibrate, with its pointwise interval.
+
+    >>> skip_share(2, 98)["share"]
+    0.02
+    """
+    total = skipped + labelled
+    return {
+        "unresolved": skipped,
+        "labelled": labelled,
+        "share": skipped / total if total else None,
+        "interval_95": list(clopper_pearson(skipped, total)) if total else None,
+    }
+
+
+def _changes(
+    inputs: _Inputs, summaries: Summaries, after: Calibration, alpha: str, guarantees: dict[str, str]
+) -> tuple[PoolChange, ...]:
+    previous = inputs.previous
+    if previous is None:
+        sizes = expected_sizes(inputs.served, after.fallback, after, alphas=(alpha, alpha))
+        return compare({}, summaries, guarantees=guarantees, sizes=sizes)
+    before = calibration_of(previous, fallback=after.fallback)
+    sizes = expected_sizes(inputs.served, before, after, alphas=(previous.alpha, alpha))
+    return compare(summarise(before.thresholds, previous.alpha), summaries, guarantees=guarantees, sizes=sizes)
 
 
 def _rows(
@@ -126,43 +340,44 @@ def _rows(
     draws = None
     if method.needs_u:
         draws = np.array([boundary_u(secret, project, task) for task in scores.task_ids.tolist()])
-    tasks = TaskRows(names, codes, ranks, draws, task=scores.task_ids)
+    tasks = TaskRows(names, codes, ranks, draws, task=scores.task_ids, weight=row_weights(scores.weight))
     scored = SpanScores(entities.probability, entities.cumulative, _whole(entities.place))
     return tasks, EntityRows(entities.task_ids, entities.labels, entities.codes, scored, _whole(entities.rank))
+
+
+def _with_skipped(tasks: TaskRows, skipped: list[SkippedTask], *, kinds: frozenset[str], strata: Strata) -> TaskRows:
+    """Add the tasks that people skipped, as labels out of reach (METHODS 8.3)."""
+    known = [(task, cell) for task in skipped if _kind(task) in kinds and (cell := _cell(task, strata)) is not None]
+    if not known:
+        return tasks
+    names = tuple(sorted({*tasks.names, *(cell for _, cell in known)}))
+    place = {name: i for i, name in enumerate(names)}
+    codes = np.array([place[name] for name in tasks.names], np.int64)[tasks.codes]
+    count, ranks = len(known), tasks.ranks
+    weight = np.ones(len(tasks)) if tasks.weight is None else tasks.weight
+    return TaskRows(
+        names,
+        np.concatenate([codes, np.array([place[cell] for _, cell in known], np.int64)]),
+        Ranks(
+            np.concatenate([ranks.log_probability, np.full(count, -np.inf)]),
+            np.concatenate([ranks.rank, np.zeros(count, np.int64)]),
+            np.concatenate([ranks.cumulative, np.full(count, np.inf)]),
+            None,
+        ),
+        None if tasks.u is None else np.concatenate([tasks.u, np.full(count, 0.5)]),
+        task=np.concatenate([tasks.numbers, np.array([task.task_id for task, _ in known], np.int64)]),
+        weight=np.concatenate([weight, np.ones(count)]),
+    )
+
+
+def _cell(task: SkippedTask, strata: Strata) -> str | None:
+    if task.stratum is not None:
+        return task.stratum
+    if task.length is None or (task.length and not task.language):
+        return None
+    return strata.cell(length=task.length, language=task.language)
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Ranks as the library has them: 0 stands for "not found", which the store keeps as +inf."""
     return np.where(np.isfinite(values), values, 0.0).astype(np.int64)
-
-
-def _summaries(thresholds: Thresholds, alpha: str) -> dict[tuple[str, str], ThresholdRow]:
-    """Return one row per pool that answers for a known stratum, and one per class."""
-    rows: dict[tuple[str, str], ThresholdRow] = {}
-    for cell in thresholds.cells:
-        pool = thresholds.pool(cell)
-        infinite = int(np.isinf(pool.table.scores).sum())
-        tau = thresholds.threshold(cell, alpha)
-        rows["pool", pool.pool.name] = ThresholdRow("pool", pool.pool.name, pool.n, infinite, tau)
-    for label in (*thresholds.classes, OUTSIDE):
-        found = thresholds.label_pool(label)
-        infinite = int(np.isinf(found.table.scores).sum())
-        tau = thresholds.label_threshold(label, alpha) if found.calibrated else np.inf
-        rows["class", label] = ThresholdRow("class", label, found.n, infinite, tau)
-    return rows
-
-
-def _changes(
-    before: dict[tuple[str, str], ThresholdRow], after: dict[tuple[str, str], ThresholdRow]
-) -> tuple[PoolChange, ...]:
-    return tuple(
-        PoolChange(
-            kind,
-            name,
-            before[kind, name].n if (kind, name) in before else None,
-            row.n,
-            before[kind, name].tau if (kind, name) in before else None,
-            row.tau,
-        )
-        for (kind, name), row in after.items()
-    )

@@ -55,14 +55,16 @@ def score_labelled(
     *,
     strata: Strata | None = None,
     p_min: float = 0.01,
+    chunk: int = _CHUNK,
 ) -> Iterator[ScoredText]:
     """Tag labelled texts and score their labels, a chunk at a time; lazily, in order.
 
-    A label that the model cannot express scores `+inf` and is counted, never dropped.
+    A label that the model cannot express scores `+inf` and is counted, never dropped. Texts tagged together share
+    padding, which moves the last digits of a score; with a chunk of 1 it depends on its text alone.
     """
     layout = strata or Strata()
-    for first in range(0, len(texts), _CHUNK):
-        part = texts[first : first + _CHUNK]
+    for first in range(0, len(texts), chunk):
+        part = texts[first : first + chunk]
         tagged = tagger.potentials([text.text for text in part], languages=[text.language for text in part])
         for number, (text, made) in enumerate(zip(part, tagged, strict=True), start=first):
             yield _score(tagger, text, made, task=number, strata=layout, p_min=p_min)

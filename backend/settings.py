@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -40,6 +40,18 @@ def _usable_url(value: str) -> str:
     return value
 
 
+def _method(value: str) -> str:
+    if value != "nc1":  # the library is not imported for the default
+        from conformal.errors import InvalidArgument  # noqa: PLC0415
+        from conformal.names import split_name  # noqa: PLC0415
+
+        try:
+            split_name(value)
+        except InvalidArgument as error:
+            raise ValueError(str(error).removeprefix("expected ").rsplit(", got", 1)[0]) from None
+    return value
+
+
 def _level(value: str) -> str:
     if value.lower() not in {"debug", "info", "warning", "error"}:
         raise ValueError("debug, info, warning or error")
@@ -58,6 +70,8 @@ def _known_as(*names: str) -> Any:  # noqa: ANN401 - what Field takes
 Optional = Annotated[str | None, BeforeValidator(_empty_is_unset)]
 Secret = Annotated[SecretStr | None, BeforeValidator(_empty_is_unset)]
 Days = Annotated[Annotated[int, Field(ge=1, le=36500)] | None, BeforeValidator(_empty_is_unset)]
+Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_empty_is_unset)]
+Switch = Annotated[bool | None, BeforeValidator(_empty_is_unset)]
 
 
 class Settings(BaseSettings):
@@ -73,12 +87,29 @@ class Settings(BaseSettings):
         default="sqlite:///.surespan/surespan.db",
         description="Where everything is kept: an SQLite file, or PostgreSQL for several replicas.",
     )
-    model: str | None = Field(default=None, description="The tagger: empty for the bundled one.")
+    model: str | None = Field(
+        default=None,
+        description="The tagger: empty for the bundled one, else a folder or a hub id (owner/name, with @revision).",
+    )
+    model_map: Optional = Field(
+        default=None,
+        description="JSON file that says what a checkpoint's labels mean: names, scheme, classes, languages. Empty: "
+        "its own surespan.json, if there is one.",
+    )
+    torch_threads: Count = Field(
+        default=None, description="CPU threads of the model; empty leaves it to torch, which takes every core."
+    )
+    int8: bool = Field(default=False, description="Compute the layers of an encoder in 8 bits: faster on a CPU.")
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = Field(
+        default="auto", description="Where an encoder runs: auto (a GPU if there is one), cpu, or cuda:0 and so on."
+    )
     alpha: Annotated[str, AfterValidator(_decimal)] = Field(
         default="0.05", description="Share of sets that may miss the true labeling."
     )
-    method: Annotated[str, Field(pattern=r"^[a-z0-9_+]+$")] = Field(
-        default="nc1", description="The method of the library that makes the sets."
+    method: Annotated[str, AfterValidator(_method)] = Field(
+        default="nc1",
+        description="The method of the library that makes the sets, for instance logrank+nc1; after a slash the one "
+        "for single spans, as in nc1/raps+nc1.",
     )
     max_shown: int = Field(default=5, ge=1, description="Labelings shown to the annotator.")
     max_sequences: int = Field(default=10_000, ge=1, description="Labelings listed before a set is called open.")
@@ -129,6 +160,16 @@ class Settings(BaseSettings):
         validation_alias=_known_as("BASIC_AUTH_PASS", "basic_auth_pass"),
         description="Password that callers must send.",
     )
+    label_studio_url: Optional = Field(
+        default=None,
+        validation_alias=_known_as("LABEL_STUDIO_URL", "LABEL_STUDIO_HOST", "label_studio_url"),
+        description="Address of Label Studio, as seen from here; needed to reconcile, refresh and connect.",
+    )
+    label_studio_api_key: Secret = Field(
+        default=None,
+        validation_alias=_known_as("LABEL_STUDIO_API_KEY", "label_studio_api_key"),
+        description="A personal access token of Label Studio, or a legacy one.",
+    )
     webhook_secret: Secret = Field(
         default=None, description="What Label Studio sends to /webhook in the header X-Surespan-Secret."
     )
@@ -149,6 +190,53 @@ class Settings(BaseSettings):
     cache_tasks: int = Field(default=5_000, ge=0, description="Predictions kept in memory; 0 keeps none.")
     model_wait: float = Field(
         default=90.0, gt=0, le=600, description="Seconds that /predict waits for the model to be loaded."
+    )
+    audit_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of tasks that are kept for audit, without prelabels, while the model's doubt decides the "
+        "order of the work.",
+    )
+    blind: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of tasks without prelabels while tasks are given out in a random order.",
+    )
+    evidence: Literal["auto", "blind", "all"] = Field(
+        default="auto",
+        description="Which labels thresholds rest on: auto (those made without a prelabel as soon as there are N_MIN "
+        "of them, else all), blind (only those) or all.",
+    )
+    skipped: Literal["restate", "infinite"] = Field(
+        default="restate",
+        description="What a skipped task counts as while nobody labels it: restate (left out; the promise is for "
+        "tasks people label, and the share is shown) or infinite (a label out of reach).",
+    )
+    refit_every_labels: Count = Field(
+        default=None,
+        description="New labels after which thresholds are fitted again. Empty: 20, or a tenth of what there is if "
+        "that is more.",
+    )
+    refit_every_minutes: float = Field(
+        default=60.0, gt=0, description="Minutes after which thresholds are fitted again if there is any new label."
+    )
+    sync_every_minutes: float = Field(
+        default=10.0,
+        ge=0,
+        description="Minutes between two looks at Label Studio for what its webhooks did not deliver; 0 looks never.",
+    )
+    at_work_minutes: float = Field(
+        default=60.0,
+        ge=0,
+        description="Minutes for which a task that was opened counts as being worked on: until then its predictions "
+        "are not refreshed, and those it had are not removed.",
+    )
+    worker: Switch = Field(
+        default=None,
+        description="Whether `surespan serve` processes events itself. Empty: with SQLite, yes; otherwise run "
+        "`surespan worker` beside it.",
     )
     served_retention: Days = Field(
         default=180,
@@ -193,6 +281,7 @@ def _explain(problem: Mapping[str, Any]) -> str:
         "greater_than_equal": "a whole number of at least {ge}",
         "less_than_equal": "at most {le}",
         "greater_than": "more than {gt}",
+        "literal_error": "{expected}",
     }
     if problem["type"] == "value_error":
         expected = str(context["error"])

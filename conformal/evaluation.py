@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import InvalidScores
-from conformal.quantile import Bools, Floats
+from conformal.naive import PairTable
+from conformal.quantile import Bools, Floats, Level, ScoreTable
 from conformal.subsequence import Ints
 
 SIZE_BINS = ((0, 0), (1, 1), (2, 5), (6, 20), (21, 100), (101, None))
@@ -109,24 +110,54 @@ def _worst(covered: Bools, groups: npt.ArrayLike | None, target: float, least: i
     return float(shares.min() - target), int(known[np.argmin(shares)])
 
 
-def head_sizes(inside: Callable[[Ints], Bools], counts: npt.ArrayLike) -> Ints:
-    """Return how many labelings of each ranked list belong to its set, by bisection.
+def head_sizes(inside: Callable[[Ints, Ints], Bools], counts: npt.ArrayLike) -> Ints:
+    """Return how many labelings of each ranked list belong to its set, by doubling steps and bisection.
 
-    `inside(r)` says for each task whether its labeling of rank r[task] >= 1 belongs; members must come before
-    non-members. counts (T,) are the lists' lengths.
+    `inside(tasks, r)` says of some tasks whether their labelings of ranks r >= 1 belong; members must come before
+    non-members. counts (T,) are the lists' lengths. Most sets are small, so most tasks are asked about twice.
 
     >>> tau = np.array([2, 0, 9])
-    >>> head_sizes(lambda r: r <= tau, [5, 5, 5]).tolist()
+    >>> head_sizes(lambda tasks, r: r <= tau[tasks], [5, 5, 5]).tolist()
     [2, 0, 5]
     """
-    low: Ints = np.zeros(np.shape(counts), dtype=np.int64)
-    high = np.array(counts, dtype=np.int64)
-    while np.any(low < high):
-        middle = (low + high + 1) // 2
-        held = inside(np.maximum(middle, 1)) & (middle > 0)
-        low = np.where(held, middle, low)
-        high = np.where(held, high, middle - 1)
+    most = np.asarray(counts, dtype=np.int64)
+    low: Ints = np.zeros(most.shape, dtype=np.int64)  # known to be inside
+    high = most + 1  # known to be outside
+    active = np.flatnonzero(most > 0)
+    probe = 1
+    while active.size:
+        rank = np.minimum(probe, most[active])
+        held = inside(active, rank)
+        low[active[held]] = rank[held]
+        high[active[~held]] = rank[~held]
+        active = active[held & (rank < most[active])]
+        probe *= 2
+    active = np.flatnonzero(high - low > 1)
+    while active.size:
+        rank = (low[active] + high[active]) // 2
+        held = inside(active, rank)
+        low[active[held]] = rank[held]
+        high[active[~held]] = rank[~held]
+        active = active[high[active] - low[active] > 1]
     return low
+
+
+def cut_points(table: ScoreTable, alpha: Level) -> Floats:
+    """Return the threshold of a table, or both of a table of pairs: (1,) or (2,); see `within`."""
+    if isinstance(table, PairTable):
+        return np.array(table.thresholds(alpha))
+    return np.array([table.threshold(alpha)])
+
+
+def within(scores: Floats, cuts: Floats) -> Bools:
+    """Whether scores (T,), or pairs (T, 2), are at most their cut points (T, 1 or 2): the sets of METHODS 3.2.
+
+    >>> table = ScoreTable.of([1.0, 2.0, 3.0])
+    >>> within(np.array([2.0, 2.5]), cut_points(table, "0.5")).tolist(), table.contains([2.0, 2.5], "0.5").tolist()
+    ([True, False], [True, False])
+    """
+    given = scores if cuts.shape[-1] == 2 else scores[..., None]
+    return np.asarray((given <= cuts).all(axis=-1))
 
 
 def edf_distance(first: Floats, second: Floats) -> float:

@@ -154,7 +154,7 @@ def _may_continue(
     """Whether a labeling beyond the list might belong to the set, the threshold being finite."""
     if listed.rest == -np.inf or (members.size and not members[-1]):
         return False
-    if method.limit is not None and listed.count >= method.limit:
+    if method.limit is not None and not method.goes_on and listed.count >= method.limit:
         return False  # further ones score +inf
     if method.boundary in (Boundary.FULL, Boundary.PAPER):
         return not scores.size or bool(scores[-1] < table.threshold(alpha))

@@ -7,16 +7,23 @@ labelings holding each of their entities. The all-O labeling is kept vacuously.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 
+from conformal.entity_method import EntityMethod
 from conformal.errors import InvalidArgument
-from conformal.quantile import Bools, Floats, Level, checked_scores, exact_level
+from conformal.full import FullSet, Ranked
+from conformal.labels import LabelSpace
+from conformal.quantile import Bools, Floats, Level, ScoreTable, checked_scores, exact_level
+from conformal.subsequence import list_spans, listing_floor, score_spans, with_outside
+from conformal.trellis import Potentials, entity_marginals, kbest
 
 WORTH = "heuristic"  # said wherever these sets are described
+LISTED = 100  # the paper's K: sets are looked for among these labelings, a truth beyond them is not covered
 
 
 def sidak_rank(n: int, alpha: Level, *, entities: int) -> int:
@@ -70,3 +77,53 @@ def index_reach(first_ranks: npt.ArrayLike, allowed: npt.ArrayLike) -> int:
     ranks = np.asarray(first_ranks, dtype=np.int64)
     kept = ranks[np.asarray(allowed, dtype=np.bool_)]
     return int(kept.max()) if kept.size else 1
+
+
+def decode_paper(
+    potentials: Potentials,
+    space: LabelSpace,
+    *,
+    scores: Mapping[str, Floats],
+    alpha: Level,
+    method: str,
+    entity_method: EntityMethod,
+) -> tuple[FullSet, Ranked]:
+    """Return one of the paper's integrated sets of a text: **heuristic**, it may cover less than 1 - alpha.
+
+    `scores` are the calibration scores of each class's entities, pooled: (m,), or (m, 2) with the first rank where
+    the index is used. Members are looked for among the LISTED best labelings. A labeling's p-value is the smallest of
+    its entities' (1 without any), for description; `threshold` is the largest of the classes'.
+    """
+    best = kbest(potentials, LISTED)
+    ranked = Ranked.of(best)
+    rows, starts, ends, classes = list_spans(best.labels)
+    keys, inverse = np.unique(np.column_stack([starts, ends, classes]).reshape(-1, 3), axis=0, return_inverse=True)
+    inverse = inverse.ravel()
+    first = np.full(len(keys), LISTED + 1, np.int64)
+    np.minimum.at(first, inverse, rows + 1)
+    marginals = entity_marginals(potentials, space, floor=listing_floor(space, entity_method.p_min))
+    p = np.array([marginals.of_span(a, b) for a, b, _ in keys.tolist()]).reshape(len(keys), len(space.classes))
+    scored = score_spans(with_outside(p)) if len(keys) else score_spans(np.ones((0, len(space.classes) + 1)))
+    own = entity_method.scores(scored, rank=np.broadcast_to(first[:, None], scored.probability.shape))
+    own = own[np.arange(len(keys)), keys[:, 2]]  # (E,), or (E, 2): rank, probability score
+    predicted = int(np.count_nonzero(rows == 0))
+    level = exact_level(alpha) / (2 if method == "integrated_index+nc1" else 1)
+    sidak = 0 if method.startswith("integrated_plain") else predicted
+    kept = np.ones(best.count, np.bool_)
+    p_values, taus = np.ones(len(keys)), [0.0]
+    reach = 1
+    for w, name in enumerate(space.classes):
+        here = keys[:, 2] == w
+        columns, held = (np.atleast_2d(each.T) for each in (scores[name], own[here]))  # (1 or 2, rows)
+        tau = [float(sidak_thresholds(column, level, most=sidak)[sidak]) for column in columns]
+        p_values[here] = ScoreTable.of(columns[-1]).p_values(held[-1])
+        taus.append(tau[-1])
+        if method.startswith("integrated_index"):
+            reach = max(reach, index_reach(first[here], held[0] <= tau[0]))
+        if method != "integrated_index":
+            kept[np.unique(rows[np.isin(inverse, np.flatnonzero(here)[held[-1] > tau[-1]])])] = False
+    if method.startswith("integrated_index"):
+        kept &= np.arange(1, best.count + 1) <= reach
+    least = np.ones(best.count)
+    np.minimum.at(least, rows, p_values[inverse])
+    return FullSet(max(taus), False, int(kept.sum()), kept, -ranked.log_probabilities, least), ranked

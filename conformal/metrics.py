@@ -200,9 +200,13 @@ def split_entity_coverage(
     """
     calibration = _calibration_size(tasks, share)
     chosen = method or EntityMethod()
+    if chosen.needs_tuning:
+        raise InvalidArgument(
+            f"expected {chosen.name} with its tuned values, got none; see conformal.tuning.tune_spans"
+        )
     labels = (*classes, "O")
     codes = np.array([labels.index(name) for name in rows.names], dtype=np.int64)[rows.codes]
-    scores = rows.scored.scores(chosen.name)
+    scores = chosen.scores(rows.scored, rank=rows.rank, outside=codes == len(classes))
     shape = (splits, len(alphas), len(labels))
     by_task, by_entity = np.full(shape, np.nan), np.full(shape, np.nan)
     nothing = TaskRows.of((), np.zeros(0))

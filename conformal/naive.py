@@ -48,15 +48,29 @@ class PairTable(ScoreTable):
     pairs: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # (m, 2)
     share: str = "0.5"
     conditional: bool = False
+    weights: Floats | None = None  # (m,)
+    test_weight: float = 1.0
+    sizes: npt.NDArray[np.int64] | None = None  # (m,) entities of each row's task: each weighs 1/size (METHODS 6.2)
 
     @classmethod
-    def of_pairs(cls, pairs: npt.ArrayLike, *, share: str, conditional: bool = False) -> PairTable:
+    def of_pairs(
+        cls,
+        pairs: npt.ArrayLike,
+        *,
+        share: str,
+        conditional: bool = False,
+        weights: npt.ArrayLike | None = None,
+        test_weight: float = 1.0,
+        sizes: npt.ArrayLike | None = None,
+    ) -> PairTable:
         """Make the table of calibration pairs (m, 2); raises `InvalidScores` for other shapes or NaN."""
         given = checked_scores(pairs)
         if given.ndim != 2 or given.shape[1] != 2:
             raise InvalidScores(f"expected pairs of scores of shape (rows, 2), got {given.shape}")
-        plain = ScoreTable.of(given[:, 1])
-        return cls(plain.scores, plain.above, plain.unit, given, share, conditional)
+        own = None if weights is None else np.asarray(weights, dtype=np.float64)
+        each = None if sizes is None else np.asarray(sizes, dtype=np.int64)
+        plain = _table(given[:, 1], own, test_weight, each)
+        return cls(plain.scores, plain.above, plain.unit, given, share, conditional, own, test_weight, each)
 
     def tables(self, alpha: Level) -> tuple[ScoreTable, Fraction, ScoreTable, Fraction]:
         """Return the two tables with the level of each."""
@@ -66,11 +80,13 @@ class PairTable(ScoreTable):
             return index, alpha1, own, alpha2
         alpha1, beta = split_conditional(alpha, self.share)
         inside = self.pairs[:, 0] <= index.threshold(alpha1)
-        return index, alpha1, ScoreTable.of(self.pairs[inside, 1]), beta
+        held = None if self.weights is None else self.weights[inside]
+        return index, alpha1, _table(self.pairs[inside, 1], held, self.test_weight), beta
 
     @cached_property
     def _columns(self) -> tuple[ScoreTable, ScoreTable]:
-        return ScoreTable.of(self.pairs[:, 0]), ScoreTable.of(self.pairs[:, 1])
+        first, second = (_table(self.pairs[:, i], self.weights, self.test_weight, self.sizes) for i in range(2))
+        return first, second
 
     def thresholds(self, alpha: Level) -> tuple[float, float]:
         """Return both thresholds."""
@@ -103,6 +119,18 @@ class PairTable(ScoreTable):
         index, own = self._columns
         first, second = index.p_values(given[..., 0]), own.p_values(given[..., 1])
         return np.asarray(np.minimum(1.0, np.minimum(first / part, second / (1.0 - part))))
+
+
+def _table(
+    scores: Floats, weights: Floats | None, test_weight: float, sizes: npt.NDArray[np.int64] | None = None
+) -> ScoreTable:
+    if sizes is not None and weights is not None:
+        return ScoreTable.weighted(scores, weights / sizes, test_weight=test_weight)
+    if sizes is not None:
+        return ScoreTable.hierarchical(scores, sizes)
+    if weights is None:
+        return ScoreTable.of(scores)
+    return ScoreTable.weighted(scores, weights, test_weight=test_weight)
 
 
 def _refuse(u: object) -> None:

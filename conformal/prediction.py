@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,19 +11,22 @@ from conformal.errors import InvalidArgument, RankedListTooShort
 from conformal.flags import flag_spans
 from conformal.full import FullSet, Ranked, decode_set, threshold_list
 from conformal.integrated import decode_integrated
-from conformal.labels import LabelSpace, Span
+from conformal.integrated_paper import decode_paper
+from conformal.labels import OUTSIDE, LabelSpace, Span
 from conformal.quantile import Level, ScoreTable, exact_level
 from conformal.subsequence import (
     Candidates,
+    EntityMethod,
     Marginals,
     TopMarginals,
+    candidate_ranks,
     candidate_spans,
     label_members,
     listing_floor,
     score_spans,
     span_labels,
 )
-from conformal.thresholds import Thresholds
+from conformal.thresholds import LabelPool, Thresholds
 from conformal.trellis import Potentials, entity_marginals, kbest
 
 
@@ -73,7 +76,8 @@ class PredictionSet:
     `set_size` is the full size, None when open and 0 when empty; `labelings` holds the best members, best
     first, and always y(1). `unreachable` is the share of the pool's labels that the model cannot express
     (METHODS 3.3). `uncalibrated` names classes (or "O") with too few labels; `open_labels` classes so
-    uncertain that spans which are no candidates could carry them too.
+    uncertain that spans which are no candidates could carry them too. `borrowed` says that the set of labelings rests
+    on the fallback's rows, `borrowed_labels` which classes (or "O") do: for those nothing is promised.
     """
 
     stratum: str
@@ -88,6 +92,8 @@ class PredictionSet:
     spans: tuple[SpanSet, ...]
     uncalibrated: tuple[str, ...]
     open_labels: tuple[str, ...]
+    borrowed: bool = False
+    borrowed_labels: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -107,12 +113,14 @@ def predict_set(
     max_sequences: int = 10_000,
     ranked: Ranked | None = None,
     candidates: Candidates | None = None,
+    fallback: Thresholds | None = None,
 ) -> PredictionSet:
     """Return the sets of one text at level alpha.
 
     The full-sequence set contains the true labeling with probability at least 1-alpha, per pool, if the
     task is exchangeable with the calibration tasks. `ranked` and `candidates` (as `text_candidates` gives
     them) take the place of potentials, or save decoding; `u` is the task's draw for randomised boundaries.
+    `fallback` are thresholds from other data: they answer where these have too few rows, by counts alone.
     Raises `InvalidArgument`, `InvalidLabels` (another label space), `UnknownStratum`, `RankedListTooShort`.
 
     >>> from conformal.rows import TaskRows
@@ -130,17 +138,21 @@ def predict_set(
     if max_shown < 1:
         raise InvalidArgument(f"expected max_shown of at least 1, got {max_shown}")
     thresholds.check_space(space)
-    pool = thresholds.pool(stratum)
-    if thresholds.method.is_integrated:
-        found, listed = _integrated_set(potentials, space, thresholds, pool.table, alpha, u, max_shown, max_sequences)
+    answering = answering_thresholds(thresholds, fallback, stratum=stratum)
+    pool = answering.pool(stratum)
+    if answering.method.is_heuristic:
+        found, listed = _paper_set(potentials, space, answering, alpha)
+    elif answering.method.is_integrated:
+        found, listed = _integrated_set(potentials, space, answering, pool.table, alpha, u, max_shown, max_sequences)
     else:
-        found, listed = _full_set(potentials, thresholds, pool.table, alpha, u, max_shown, max_sequences, ranked)
+        found, listed = _full_set(potentials, answering, pool.table, alpha, u, max_shown, max_sequences, ranked)
     best = tuple(space.spans(listed.labels[0]))
     if candidates is None:
         if potentials is None:
             raise InvalidArgument("expected potentials or candidates, got neither")
         candidates = text_candidates(potentials, space, thresholds=thresholds, best=best)
-    spans, open_labels = _span_sets(candidates, space, best, thresholds, alpha)
+    pools = label_pools(thresholds, fallback)
+    spans = _span_sets(candidates, space, best, thresholds.entity_method, pools, alpha)
     return PredictionSet(
         stratum=stratum,
         pool=pool.pool.name,
@@ -152,9 +164,30 @@ def predict_set(
         unreachable=pool.unreachable,
         labelings=_labelings(found, listed, space, max_shown),
         spans=spans,
-        uncalibrated=thresholds.uncalibrated,
-        open_labels=open_labels,
+        uncalibrated=tuple(name for name, each in pools.items() if not each.calibrated),
+        open_labels=_open_labels(thresholds, pools, alpha),
+        borrowed=answering is not thresholds,
+        borrowed_labels=tuple(name for name, each in pools.items() if each is not thresholds.label_pool(name)),
     )
+
+
+def answering_thresholds(thresholds: Thresholds, fallback: Thresholds | None, *, stratum: str) -> Thresholds:
+    """Return the thresholds that answer for a task of this stratum: the fallback where only it has enough rows."""
+    if fallback is None or thresholds.pool(stratum).pool.calibrated or fallback.classes != thresholds.classes:
+        return thresholds
+    return fallback if fallback.pool(stratum).pool.calibrated else thresholds
+
+
+def label_pools(thresholds: Thresholds, fallback: Thresholds | None) -> dict[str, LabelPool]:
+    """Return what answers for each class and "O": own rows, the fallback's where only it has enough."""
+    pools = {name: thresholds.label_pool(name) for name in (*thresholds.classes, OUTSIDE)}
+    if fallback is not None and (fallback.classes, fallback.entity_method) == (
+        thresholds.classes,
+        thresholds.entity_method,
+    ):
+        other = {name: fallback.label_pool(name) for name, pool in pools.items() if not pool.calibrated}
+        pools |= {name: pool for name, pool in other.items() if pool.calibrated}
+    return pools
 
 
 def _full_set(
@@ -206,6 +239,24 @@ def _integrated_set(
     )
 
 
+def _paper_set(
+    potentials: Potentials | None, space: LabelSpace, thresholds: Thresholds, alpha: Level
+) -> tuple[FullSet, Ranked]:
+    if potentials is None:
+        raise RankedListTooShort(
+            f"expected potentials for {thresholds.method.name}: its sets are made of span sets, got none"
+        )
+    scores = {name: thresholds.labels[name].scores for name in space.classes}
+    return decode_paper(
+        potentials,
+        space,
+        scores=scores,
+        alpha=alpha,
+        method=thresholds.method.name,
+        entity_method=thresholds.entity_method,
+    )
+
+
 def _labelings(found: FullSet, listed: Ranked, space: LabelSpace, max_shown: int) -> tuple[RankedLabeling, ...]:
     # y(1) always, then the best members: for heads of the ranked list simply its first ones.
     chosen = [0, *(r for r in np.flatnonzero(found.members).tolist() if r)][:max_shown]
@@ -233,17 +284,32 @@ def text_candidates(
     else:
         top = kbest(potentials, method.top_k)
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    return candidate_spans(marginals, space, p_min=method.p_min, extra=best)
+    found = candidate_spans(marginals, space, p_min=method.p_min, extra=best)
+    return with_ranks(found, potentials, method)
+
+
+def with_ranks(candidates: Candidates, potentials: Potentials, method: EntityMethod) -> Candidates:
+    """Return the candidates with the first rank of each class, where the method needs it."""
+    if not method.needs_rank or method.limit is None:
+        return candidates
+    return replace(candidates, ranks=candidate_ranks(kbest(potentials, method.limit).labels, candidates))
 
 
 def _span_sets(
-    candidates: Candidates, space: LabelSpace, best: Sequence[Span], thresholds: Thresholds, alpha: Level
-) -> tuple[tuple[SpanSet, ...], tuple[str, ...]]:
+    candidates: Candidates,
+    space: LabelSpace,
+    best: Sequence[Span],
+    method: EntityMethod,
+    answering: Mapping[str, LabelPool],
+    alpha: Level,
+) -> tuple[SpanSet, ...]:
     names = span_labels(space)
-    pools = [thresholds.label_pool(name) for name in names]
-    scores = score_spans(candidates.probabilities.reshape(-1, len(names))).scores(thresholds.entity_method.name)
+    pools = [answering[name] for name in names]
+    probabilities = candidates.probabilities.reshape(-1, len(names))
+    outside = np.arange(len(names)) == len(names) - 1
+    scores = method.scores(score_spans(probabilities), rank=candidates.ranks, outside=outside)  # (S, W + 1[, 2])
     sets = label_members(
-        scores,
+        probabilities,
         [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)],
     )  # (S, W + 1)
     p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
@@ -264,19 +330,19 @@ def _span_sets(
         held.sort(key=lambda label: (-label.p_value, -label.probability))
         start, end = keys[i]
         result.append(SpanSet(start, end, tuple(held), bool(flagged[i])))
-    return tuple(result), _open_labels(thresholds, alpha)
+    return tuple(result)
 
 
-def _open_labels(thresholds: Thresholds, alpha: Level) -> tuple[str, ...]:
+def _open_labels(thresholds: Thresholds, pools: Mapping[str, LabelPool], alpha: Level) -> tuple[str, ...]:
     """Name calibrated classes whose set may include spans that are no candidates."""
     method = thresholds.entity_method
     names: list[str] = []
     for name in thresholds.classes:
-        pool = thresholds.label_pool(name)
+        pool = pools[name]
         if not pool.calibrated:
             continue
         # The most a non-candidate can look like this class: P just below p_min, O taking all the rest.
-        lowest = score_spans([[method.p_min, 1.0 - method.p_min]]).scores(method.name)[0, 0]
+        lowest = method.scores(score_spans([[method.p_min, 1.0 - method.p_min]]), rank=1)[0, 0]
         if bool(pool.table.contains(lowest, alpha)):
             names.append(name)
     return tuple(names)

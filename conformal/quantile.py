@@ -224,9 +224,11 @@ class ScoreTable:
                 f"expected weights within a factor {_WIDEST_RATIO:.0e} of each other (probabilities bounded "
                 f"away from 0), got {given.min():g} and {given.max():g}"
             )
-        parts = [value.as_integer_ratio() for value in given.tolist()]
+        # Probabilities take few values, so the whole numbers are made once for each of them.
+        distinct, inverse = np.unique(given, return_inverse=True)
+        parts = [value.as_integer_ratio() for value in distinct.tolist()]
         common = max(below for _, below in parts)  # powers of two: the largest is the common denominator
-        whole = np.array([over * (common // below) for over, below in parts], dtype=object)
+        whole = np.array([over * (common // below) for over, below in parts], dtype=object)[inverse]
         return cls._build(array, whole[:-1], int(whole[-1]))
 
     @classmethod

@@ -38,6 +38,7 @@ class TaskRows:
     `u` are the tasks' boundary draws, needed when smoothed nc2 or nc3 are calibrated. `previous` is the
     log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation. `task`
     numbers the tasks as the entity rows do (None: by position); methods that set a tuning part aside draw it by them.
+    `weight` is 1 over the known probability with which a task was selected (METHODS 3.7), up to a common factor.
     """
 
     names: tuple[str, ...]  # distinct cells, sorted
@@ -46,6 +47,7 @@ class TaskRows:
     u: Floats | None = None
     previous: Floats | None = None
     task: Ints | None = None
+    weight: Floats | None = None
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class TaskRows:
         u: npt.ArrayLike | None = None,
         previous: npt.ArrayLike | None = None,
         task: npt.ArrayLike | None = None,
+        weight: npt.ArrayLike | None = None,
     ) -> TaskRows:
         """Check and join the columns; without ranks only nc1 can be used."""
         count = len(cells)
@@ -75,7 +78,8 @@ class TaskRows:
         numbers = None if task is None else np.asarray(task, dtype=np.int64)
         if numbers is not None and (numbers.shape != (count,) or np.unique(numbers).size < count):
             raise InvalidScores(f"expected {count} distinct task numbers, got others")
-        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before, numbers)
+        weights = None if weight is None else _column(weight, count, "weight")
+        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before, numbers, weights)
 
     def __len__(self) -> int:
         return int(self.codes.size)
@@ -89,7 +93,7 @@ class TaskRows:
         """Return the same tasks in other cells."""
         if len(cells) != len(self):
             raise InvalidArgument(f"expected one cell per task ({len(self)}), got {len(cells)}")
-        return TaskRows(*coded(cells), self.ranks, self.u, self.previous, self.task)
+        return TaskRows(*coded(cells), self.ranks, self.u, self.previous, self.task, self.weight)
 
     @property
     def numbers(self) -> Ints:
@@ -113,7 +117,13 @@ class TaskRows:
             _taken(ranks.worst, rows),
         )
         return TaskRows(
-            self.names, self.codes[rows], part, _taken(self.u, rows), _taken(self.previous, rows), self.numbers[rows]
+            self.names,
+            self.codes[rows],
+            part,
+            _taken(self.u, rows),
+            _taken(self.previous, rows),
+            self.numbers[rows],
+            _taken(self.weight, rows),
         )
 
 

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from conformal.errors import InvalidArgument, InvalidScores
 from conformal.joint import Reference, joint
+from conformal.logrank import RANK_LIMIT, log_rank
 from conformal.naive import PairTable
+from conformal.names import METHODS, PAPER_SPANS, split_name
 from conformal.quantile import Bools, Floats, Level, ScoreTable, StackedTable, checked_scores, checked_u, exact_level
 from conformal.ranks import Ranks, cumulate, nc1, nc2, nc3
 from conformal.raps import raps
@@ -70,25 +72,6 @@ def boundary_step(name: str, ranks: Ranks) -> Floats | None:
 
 FULL_SCORES: dict[str, Callable[[Ranks], Floats]] = {"nc1": nc1, "nc2": nc2, "nc3": nc3}
 
-# Every method by name, with what its sets are worth. The part after "+" is the probability score it builds on; joint
-# ones pair it with the rank. "integrated" are the calibrated sets of METHODS 7.3, "+nc1" joined with nc1.
-METHODS: dict[str, str] = {
-    "nc1": "exact",
-    "nc2": "exact",
-    "nc3": "exact",
-    "raps+nc1": "exact",
-    "raps+nc2": "exact",
-    "naive+nc1": "exact",
-    "naive+nc2": "exact",
-    "conditional+nc1": "exact",
-    "conditional+nc2": "exact",
-    "conditional_paper+nc1": "approximate",
-    "conditional_paper+nc2": "approximate",
-    "joint+nc1": "exact",
-    "joint+nc2": "exact",
-    "integrated": "exact",
-    "integrated+nc1": "exact",
-}
 _PLAIN = tuple(FULL_SCORES)
 PART = "part "  # before the name of a class, which may be any text
 
@@ -129,12 +112,16 @@ class Method:
     `limit`: labelings of a higher rank have score `+inf`, in calibration and in prediction (METHODS 3.3);
     None (nc1 and the integrated sets only) means that no rank is needed. `top_k` renormalises probabilities over the
     K best (METHODS 2.4) and limits ranks to K. `tuned` is None until the method has seen a tuning part: `calibrate`
-    sets one aside by itself for methods that need it (`needs_tuning`), or see `conformal.tuning.tune`.
+    sets one aside by itself for methods that need it (`needs_tuning`), or see `conformal.tuning.tune`. `spans` names
+    the span method that goes with it (empty: nc1, or what one of the paper's integrated sets is made of); so does
+    "method/spans" in `name`.
 
     >>> Method("nc2").limit, Method("nc1").limit, Method("nc1", top_k=100).limit
     (1000, None, 100)
     >>> Method("raps+nc1").needs_tuning, Method("conditional_paper+nc1").worth
     (True, 'approximate')
+    >>> Method("nc1/raps+nc1").spans
+    'raps+nc1'
     """
 
     name: str = "nc1"
@@ -142,10 +129,12 @@ class Method:
     limit: int | None = None
     top_k: int | None = None
     tuned: Tuned | None = None
+    spans: str = ""
 
     def __post_init__(self) -> None:
-        if self.name not in METHODS:
-            raise InvalidArgument(f"expected a score among {sorted(METHODS)}, got {self.name!r}")
+        name, spans = split_name(f"{self.name}/{self.spans}" if self.spans else self.name)
+        object.__setattr__(self, "spans", spans if self.spans or "/" in self.name else "")
+        object.__setattr__(self, "name", name)
         try:
             object.__setattr__(self, "boundary", Boundary(self.boundary))
         except ValueError:
@@ -158,7 +147,7 @@ class Method:
         if self.top_k is not None:
             object.__setattr__(self, "limit", min(self.limit or self.top_k, self.top_k))
         elif self.limit is None and self.needs_rank:
-            object.__setattr__(self, "limit", DEFAULT_LIMIT)
+            object.__setattr__(self, "limit", RANK_LIMIT if self.family == "logrank" else DEFAULT_LIMIT)
 
     def _check_boundary(self) -> None:
         if self.is_pair and self.boundary is not Boundary.INCLUDE:
@@ -168,12 +157,14 @@ class Method:
                 f"expected 'include' or 'smoothed' for {self.name}, got {self.boundary.value!r}: "
                 "the other rules exist for nc1, nc2 and nc3"
             )
-        if self.is_integrated and self.top_k is not None:
+        if self.is_heuristic and self.boundary is not Boundary.INCLUDE:
+            raise InvalidArgument(f"expected the boundary rule 'include' for {self.name}, got {self.boundary.value!r}")
+        if (self.is_integrated or self.is_heuristic) and self.top_k is not None:
             raise InvalidArgument(f"expected no top_k for {self.name}: its sets are exact, got {self.top_k}")
 
     @property
     def family(self) -> str:
-        """The name before "+": nc1, nc2, nc3, raps, naive, conditional, conditional_paper, joint or integrated."""
+        """The name before "+": nc1, raps, naive, conditional, conditional_paper, joint, integrated and so on."""
         return self.name.split("+")[0]
 
     @property
@@ -183,7 +174,7 @@ class Method:
 
     @property
     def worth(self) -> str:
-        """Return "exact" or "approximate": the latter has no finite-sample guarantee, and is always said."""
+        """Return "exact", "approximate" or "heuristic": the last two have no finite-sample guarantee."""
         return METHODS[self.name]
 
     @property
@@ -197,14 +188,30 @@ class Method:
         return self.family == "integrated"
 
     @property
+    def is_heuristic(self) -> bool:
+        """Whether it is one of the paper's integrated sets: made of span sets, without a score of its own."""
+        return self.name in PAPER_SPANS
+
+    @property
+    def span_name(self) -> str:
+        """The span method that goes with it."""
+        return self.spans or PAPER_SPANS.get(self.name, "nc1")
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether labelings beyond the rank limit may belong too: by their probability."""
+        return self.limit is None or (self.family == "logrank" and self.top_k is None)
+
+    @property
     def needs_rank(self) -> bool:
         """Whether the score is a function of the rank too."""
-        return self.name != "nc1" and not self.is_integrated
+        return self.name != "nc1" and not self.is_integrated and not self.is_heuristic
 
     @property
     def needs_tuning(self) -> bool:
         """Whether something must be frozen on a tuning part before calibration."""
-        return self.name not in _PLAIN and self.tuned is None
+        given = self.name in _PLAIN or self.is_heuristic or self.family == "logrank"
+        return not given and self.tuned is None
 
     @property
     def needs_u(self) -> bool:
@@ -235,6 +242,10 @@ class Method:
         family = self.family
         if family in FULL_SCORES:
             return FULL_SCORES[family](ranks)
+        if self.is_heuristic:  # for reports: sets are not cut by it
+            return nc1(ranks)
+        if family == "logrank":
+            return log_rank(ranks.log_probability, ranks.rank, limit=self.limit or RANK_LIMIT)
         if self.tuned is None:
             raise InvalidArgument(f"expected {self.name} with its tuned values, got none; see conformal.tuning.tune")
         if family == "integrated":
@@ -267,19 +278,24 @@ class Method:
                 raise InvalidScores(f"expected the mass of the {self.top_k} best labelings, got none")
             log_probability = log_probability - np.log(ranks.mass)
             cumulative = cumulative / ranks.mass
-        if self.limit is None:
+        if self.limit is None or self.goes_on:
             return Ranks(log_probability, ranks.rank, cumulative, None, ranks.worst)
         within = (ranks.rank >= 1) & (ranks.rank <= self.limit)
         logs = np.where(within, log_probability, -np.inf)
         return Ranks(logs, np.where(within, ranks.rank, 0), cumulative, None, ranks.worst)
 
-    def table(self, scores: npt.ArrayLike) -> ScoreTable:
-        """Make the calibration table of these scores: (m,), or (m, 2) for pair methods."""
+    def table(
+        self, scores: npt.ArrayLike, *, weights: npt.ArrayLike | None = None, test_weight: float = 1.0
+    ) -> ScoreTable:
+        """Make the calibration table of these scores: (m,), or (m, 2) for pair methods; weights as METHODS 3.7."""
         if not self.is_pair:
-            return ScoreTable.of(scores)
+            if weights is None:
+                return ScoreTable.of(scores)
+            return ScoreTable.weighted(scores, weights, test_weight=test_weight)
         share = self.tuned.share if self.tuned is not None else Tuned().share
         pairs = np.asarray(scores, dtype=np.float64).reshape(-1, 2)
-        return PairTable.of_pairs(pairs, share=share, conditional=self.family == "conditional_paper")
+        conditional = self.family == "conditional_paper"
+        return PairTable.of_pairs(pairs, share=share, conditional=conditional, weights=weights, test_weight=test_weight)
 
     def members(
         self,

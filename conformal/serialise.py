@@ -21,6 +21,7 @@ from conformal.thresholds import LabelScores, RareRows, Thresholds
 
 FORMAT = "surespan-thresholds"
 VERSION = 1
+WEIGHTED = 2  # the same with weights, which a reader of version 1 must not overlook
 _ENCODING = "arrays are base64 of little-endian numbers: scores float64 (inf: label out of reach), others int64"
 
 
@@ -29,7 +30,7 @@ def to_bytes(thresholds: Thresholds) -> bytes:
     method, entity, strata = thresholds.method, thresholds.entity_method, thresholds.strata
     document = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": WEIGHTED if thresholds.weights else VERSION,
         "encoding": _ENCODING,
         "method": {
             "name": method.name,
@@ -44,6 +45,8 @@ def to_bytes(thresholds: Thresholds) -> bytes:
             "p_min": entity.p_min,
             "n_min": entity.n_min,
             "top_k": entity.top_k,
+            **({} if entity.limit is None else {"limit": entity.limit}),
+            **_tuned_document(entity.tuned),
         },
         "strata": {
             "by_language": strata.by_language,
@@ -54,15 +57,19 @@ def to_bytes(thresholds: Thresholds) -> bytes:
         "classes": list(thresholds.classes),
         "cells": {cell: _pack(scores, "<f8") for cell, scores in thresholds.cells.items()},
         "labels": {
-            name: {"scores": _pack(label.scores, "<f8"), "sizes": _pack(label.sizes, "<i8")}
+            name: {"scores": _pack(label.scores, "<f8"), "sizes": _pack(label.sizes, "<i8")} | _weights(label.weights)
             for name, label in thresholds.labels.items()
         },
         "rare": {
             "task": _pack(thresholds.rare.task, "<i8"),
             "label": _pack(thresholds.rare.label, "<i8"),
             "score": _pack(thresholds.rare.score, "<f8"),
+            **_weights(thresholds.rare.weight),
         },
     }
+    if thresholds.weights:
+        document["weights"] = {cell: _pack(values, "<f8") for cell, values in thresholds.weights.items()}
+        document["test_weight"] = thresholds.test_weight
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -74,8 +81,10 @@ def from_bytes(data: bytes) -> Thresholds:
         raise InvalidThresholds(f"expected thresholds as JSON, got something else: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidThresholds(f"expected a document of format {FORMAT!r}, got another")
-    if document.get("version") != VERSION:
-        raise InvalidThresholds(f"expected version {VERSION}, got {document.get('version')!r}; calibrate again")
+    if document.get("version") not in (VERSION, WEIGHTED):
+        raise InvalidThresholds(
+            f"expected version {VERSION} or {WEIGHTED}, got {document.get('version')!r}; calibrate again"
+        )
     try:
         return _read(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -95,27 +104,59 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
     made = Method(
         method["name"], Boundary(method["boundary"]), method["limit"], method["top_k"], _tuned(method.get("tuned"))
     )
+    spans = EntityMethod(
+        entity["name"],
+        entity["weights"],
+        entity["p_min"],
+        entity["n_min"],
+        entity["top_k"],
+        entity.get("limit"),
+        _tuned(entity.get("tuned")),
+    )
     cells = {strata.check(cell): _scores(packed, made) for cell, packed in sorted(document["cells"].items())}
     labels: dict[str, LabelScores] = {}
     for name in (*classes, OUTSIDE):
         packed = document["labels"][name]
-        labels[name] = LabelScores(_sorted(_unpack(packed["scores"], "<f8")), _unpack(packed["sizes"], "<i8"))
-        if labels[name].scores.shape != labels[name].sizes.shape:
+        scores, sizes = _scores(packed["scores"], spans), _unpack(packed["sizes"], "<i8")
+        if len(scores) != len(sizes):
             raise InvalidThresholds(f"expected one size per score of {name!r}, got another number")
+        labels[name] = LabelScores(scores, sizes, _read_weights(document, packed, len(scores)))
     rare = document["rare"]
-    rows = RareRows(_unpack(rare["task"], "<i8"), _unpack(rare["label"], "<i8"), _unpack(rare["score"], "<f8"))
-    if not rows.task.shape == rows.label.shape == rows.score.shape:
+    task, label, score = _unpack(rare["task"], "<i8"), _unpack(rare["label"], "<i8"), _unpack(rare["score"], "<f8")
+    score = score.reshape(-1, 2) if spans.is_pair else score
+    if not len(task) == len(label) == len(score):
         raise InvalidThresholds("expected rare rows of one length, got several")
+    rows = RareRows(task, label, score, _read_weights(document, rare, len(score)))
+    weights: dict[str, npt.NDArray[Any]] = {}
+    if document["version"] == WEIGHTED:
+        found = {cell: {"weights": packed} for cell, packed in document["weights"].items()}
+        for cell, scores in cells.items():
+            weights[cell] = _read_weights(document, found[cell], len(scores))  # type: ignore[assignment]
     return Thresholds(
         made,
-        EntityMethod(entity["name"], entity["weights"], entity["p_min"], entity["n_min"], entity["top_k"]),
+        spans,
         strata,
         int(document["n_min"]),
         classes,
         cells,
         labels,
         rows,
+        weights,
+        float(document["test_weight"]) if weights else 1.0,
     )
+
+
+def _weights(values: npt.NDArray[Any] | None) -> dict[str, str]:
+    return {} if values is None else {"weights": _pack(values, "<f8")}
+
+
+def _read_weights(document: Mapping[str, Any], part: Mapping[str, Any], count: int) -> npt.NDArray[Any] | None:
+    if document["version"] != WEIGHTED:
+        return None
+    values = _unpack(part["weights"], "<f8")
+    if values.size != count or not np.all(np.isfinite(values) & (values > 0)):
+        raise InvalidThresholds(f"expected {count} weights above 0, got others")
+    return values
 
 
 def _tuned_document(tuned: Tuned | None) -> dict[str, Any]:
@@ -135,7 +176,7 @@ def _tuned(document: Mapping[str, Any] | None) -> Tuned | None:
     return Tuned(float(document["lam"]), int(document["r0"]), str(document["share"]), references)
 
 
-def _scores(packed: str, method: Method) -> npt.NDArray[Any]:
+def _scores(packed: str, method: Method | EntityMethod) -> npt.NDArray[Any]:
     values = _unpack(packed, "<f8")
     if not method.is_pair:
         return _sorted(values)

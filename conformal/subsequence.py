@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from conformal.entity_method import EntityMethod
 from conformal.errors import InvalidArgument, InvalidScores
 from conformal.labels import OUTSIDE, LabelSpace, Span
 from conformal.quantile import Bools, Floats, checked_scores
@@ -21,7 +22,26 @@ from conformal.trellis import KBest
 Ints = npt.NDArray[np.int64]
 
 ENTITY_SCORES = ("nc1", "nc2", "nc3")
-WEIGHTS = ("hierarchical", "pooled")
+
+__all__ = [
+    "ENTITY_SCORES",
+    "Candidates",
+    "EntityMethod",
+    "Ints",
+    "Marginals",
+    "SpanScores",
+    "TopMarginals",
+    "candidate_ranks",
+    "candidate_spans",
+    "entity_ranks",
+    "label_group",
+    "label_members",
+    "list_spans",
+    "listing_floor",
+    "score_spans",
+    "span_labels",
+    "with_outside",
+]
 
 # Probabilities may add up to a little more than one; the sum itself is not renormalised.
 _ROUNDING = 1e-6
@@ -44,34 +64,6 @@ class Marginals(Protocol):
 
     def of_span(self, start: int, end: int) -> Floats:
         """P_ent of any span, for every class: (W,)."""
-
-
-@dataclass(frozen=True)
-class EntityMethod:
-    """How spans are scored: the score, the weights, candidate spans and the least number of tasks per class.
-
-    `weights`: "hierarchical" is exact for a random entity of a random task that has one; "pooled" (the
-    paper's) counts every entity alike and is approximate. `p_min` delimits candidate spans (METHODS 6.3).
-    `n_min` None means that of the strata. `top_k`: P_ent over the K best labelings (METHODS 2.4) instead of
-    all.
-    """
-
-    name: str = "nc1"
-    weights: str = "hierarchical"
-    p_min: float = 0.01
-    n_min: int | None = None
-    top_k: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.name not in ENTITY_SCORES:
-            raise InvalidArgument(f"expected an entity score among {ENTITY_SCORES}, got {self.name!r}")
-        if self.weights not in WEIGHTS:
-            raise InvalidArgument(f"expected weights among {WEIGHTS}, got {self.weights!r}")
-        if not 0.0 < self.p_min < 1.0:
-            raise InvalidArgument(f"expected p_min strictly between 0 and 1, got {self.p_min}")
-        for given, what in ((self.n_min, "n_min"), (self.top_k, "top_k")):
-            if given is not None and given < 1:
-                raise InvalidArgument(f"expected {what} of at least 1, got {given}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +119,12 @@ def score_spans(probabilities: npt.ArrayLike) -> SpanScores:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Spans of a text with their probabilities over W and O."""
+    """Spans of a text with their probabilities over W and O; `ranks` are nc_idx of each, for methods that need it."""
 
     starts: Ints  # (S,)
     ends: Ints  # (S,)
     probabilities: Floats  # (S, W + 1)
+    ranks: Ints | None = None  # (S, W + 1), 0 where no listed labeling holds the entity, 1 for O
 
     @property
     def keys(self) -> list[tuple[int, int]]:
@@ -240,6 +233,19 @@ def entity_ranks(best: KBest, space: LabelSpace, spans: Sequence[Span]) -> list[
         rows = np.flatnonzero((table.starts == start) & (table.ends == end) & (table.classes == w))
         found.append(int(np.searchsorted(table.offsets, rows[0], side="right")) if rows.size else 0)
     return found
+
+
+def candidate_ranks(labels: npt.NDArray[np.int16], candidates: Candidates) -> Ints:
+    """Return nc_idx of every class of every candidate span, from the best labelings (K, N): (S, W + 1); O has 1."""
+    result = np.zeros(candidates.probabilities.shape, dtype=np.int64)
+    result[:, -1] = 1
+    place = {key: i for i, key in enumerate(candidates.keys)}
+    rows, starts, ends, classes = list_spans(labels)
+    for row, start, end, w in zip(rows.tolist(), starts.tolist(), ends.tolist(), classes.tolist(), strict=True):
+        at = place.get((start, end))
+        if at is not None and not result[at, w]:
+            result[at, w] = row + 1
+    return result
 
 
 def span_labels(space: LabelSpace) -> tuple[str, ...]:

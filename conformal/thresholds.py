@@ -10,33 +10,36 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from conformal.errors import EmptyCalibration, InvalidLabels, InvalidScores
+from conformal.errors import EmptyCalibration, InvalidArgument, InvalidLabels, InvalidScores
 from conformal.integrated import worst_parts
 from conformal.labels import OUTSIDE, LabelSpace
-from conformal.quantile import Floats, Level, ScoreTable, checked_scores
+from conformal.naive import PairTable
+from conformal.quantile import Floats, Level, ScoreTable, checked_scores, effective_sample_size
 from conformal.rows import EntityRows, TaskRows
-from conformal.scores import Method
+from conformal.scores import Method, Tuned
 from conformal.strata import Pool, Strata
 from conformal.subsequence import EntityMethod, Ints, label_group
-from conformal.tuning import tune_apart
+from conformal.tuning import drawn_for_tuning, tune_apart, tune_spans
 
 
 @dataclass(frozen=True, eq=False)
 class LabelScores:
     """Calibration scores of one label's entities, ascending, each with the number of its task's entities."""
 
-    scores: Floats  # (m,)
+    scores: Floats  # (m,), or (m, 2) for naive
     sizes: Ints  # (m,)
+    weights: Floats | None = None  # (m,) of their tasks; None: all alike
 
     @cached_property
     def tasks(self) -> int:
         """Number of tasks that have such an entity."""
-        return ScoreTable.hierarchical(self.scores, self.sizes).n
+        column = self.scores if self.scores.ndim == 1 else self.scores[:, 0]
+        return ScoreTable.hierarchical(column, self.sizes).n
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class RareRows:
     task: Ints
     label: Ints  # position in Thresholds.classes
     score: Floats
+    weight: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Thresholds:
     """Calibrated thresholds of a method; made by `calibrate`, or read back by `Thresholds.from_bytes`.
 
     Exact per pool for exchangeable tasks (METHODS 5.2); exact per class for a random entity of a random
-    task that has one, when the class stands alone and weights are hierarchical (METHODS 6.2).
+    task that has one, when the class stands alone and weights are hierarchical (METHODS 6.2). With `weights` (METHODS
+    3.7) valid for rows selected with known probabilities; which pool answers depends on counts of rows all the same.
     """
 
     method: Method
@@ -94,6 +99,8 @@ class Thresholds:
     cells: Mapping[str, Floats]  # ascending scores of each cell: (m,), or (m, 2) for pair methods
     labels: Mapping[str, LabelScores]  # of each class and "O"
     rare: RareRows
+    weights: Mapping[str, Floats] = field(default_factory=dict)  # of each cell's rows; empty: all rows weigh alike
+    test_weight: float = 1.0  # the greatest weight that a task to come may have
     _pools: dict[str, CellPool] = field(default_factory=dict, repr=False)
     _label_pools: dict[str, LabelPool] = field(default_factory=dict, repr=False)
 
@@ -116,10 +123,20 @@ class Thresholds:
         found = self._pools.get(cell)
         if found is None:
             pool = self.strata.pool_of(cell, self.counts, n_min=self.n_min)
-            parts = [self.cells[name] for name in pool.cells if name in self.cells] if pool.calibrated else []
-            found = CellPool(pool, self.method.table(np.concatenate(parts) if parts else np.zeros(0)))
+            names = [name for name in pool.cells if name in self.cells] if pool.calibrated else []
+            scores = np.concatenate([self.cells[name] for name in names]) if names else np.zeros(0)
+            weights = np.concatenate([self.weights[name] for name in names]) if names and self.weights else None
+            table = self.method.table(scores, weights=weights, test_weight=self.test_weight)
+            found = CellPool(pool, table)
             self._pools[cell] = found
         return found
+
+    def effective_n(self, cell: str) -> float:
+        """Return how many equally weighted rows those that answer for `cell` are worth (METHODS 3.7)."""
+        pool = self.pool(cell).pool
+        if not self.weights:
+            return float(pool.n)
+        return effective_sample_size(np.concatenate([self.weights.get(name, np.zeros(0)) for name in pool.cells]))
 
     def threshold(self, cell: str, alpha: Level) -> float:
         """Return the threshold of a cell at level alpha; `+inf` means that every set there is open."""
@@ -143,8 +160,8 @@ class Thresholds:
         n_min = self.label_n_min
         own = self.labels[label]
         if own.tasks + 1 >= n_min:
-            return LabelPool(label, (label,), own.tasks, True, self._label_table(own.scores, own.sizes))
-        nothing = ScoreTable.of(np.zeros(0))
+            return LabelPool(label, (label,), own.tasks, True, self._label_table(own.scores, own.sizes, own.weights))
+        nothing = self._label_table(own.scores[:0], own.sizes[:0], None)
         if label == OUTSIDE:
             return LabelPool(label, (label,), own.tasks, False, nothing)
         names = label_group(label, {name: self.labels[name].tasks for name in self.classes}, n_min=n_min)
@@ -152,13 +169,20 @@ class Thresholds:
         _, inverse, sizes = np.unique(self.rare.task[chosen], return_inverse=True, return_counts=True)
         if sizes.size + 1 < n_min:
             return LabelPool("+".join(names), names, int(sizes.size), False, nothing)
-        table = self._label_table(self.rare.score[chosen], sizes[inverse])
+        weights = None if self.rare.weight is None else self.rare.weight[chosen]
+        table = self._label_table(self.rare.score[chosen], sizes[inverse], weights)
         return LabelPool("+".join(names), names, int(sizes.size), True, table)
 
-    def _label_table(self, scores: Floats, sizes: Ints) -> ScoreTable:
-        if self.entity_method.weights == "pooled":
-            return ScoreTable.of(scores)
-        return ScoreTable.hierarchical(scores, sizes)
+    def _label_table(self, scores: Floats, sizes: Ints, weights: Floats | None) -> ScoreTable:
+        pooled = self.entity_method.weights == "pooled"
+        if self.entity_method.is_pair:
+            share = (self.entity_method.tuned or Tuned()).share
+            each = None if pooled else sizes
+            return PairTable.of_pairs(scores, share=share, weights=weights, test_weight=self.test_weight, sizes=each)
+        if weights is not None:
+            shares = weights if pooled else weights / sizes
+            return ScoreTable.weighted(scores, shares, test_weight=self.test_weight)
+        return ScoreTable.of(scores) if pooled else ScoreTable.hierarchical(scores, sizes)
 
     @property
     def label_n_min(self) -> int:
@@ -210,14 +234,18 @@ def calibrate(
     entity_method: EntityMethod | None = None,
     strata: Strata | None = None,
     n_min: int = 100,
+    test_weight: float | None = None,
     allow_empty: bool = False,
 ) -> Thresholds:
     """Freeze thresholds from calibration rows (METHODS 3 to 6).
 
     Rows must be exchangeable with the tasks to come and none may have been dropped because of its label;
     labels out of reach count as `+inf`. A method that must freeze something first (`Method.needs_tuning`) does so on
-    a part of the rows that is drawn by task number and left out of calibration. Raises `EmptyCalibration` without
-    rows (unless `allow_empty`, which gives open sets), `UnknownStratum`, `InvalidLabels`, `InvalidScores`.
+    a part of the rows that is drawn by task number and left out of calibration. Rows that differ in weight give
+    weighted thresholds (METHODS 3.7): `test_weight` is the greatest weight a task to come may have, the greatest of
+    the rows' own where nothing is said; a greater one than the task's is valid, with larger sets. Raises
+    `EmptyCalibration` without rows (unless `allow_empty`, which gives open sets), `UnknownStratum`, `InvalidLabels`,
+    `InvalidScores`, `InvalidArgument` (weights).
 
     >>> rows = TaskRows.of(["en/1-10"] * 4, [-0.1, -0.2, -0.4, -2.0])
     >>> thresholds = calibrate(rows, classes=["PER"], n_min=4)
@@ -225,63 +253,107 @@ def calibrate(
     (2.0, inf)
     """
     chosen = method or Method()
-    entity_chosen = entity_method or EntityMethod()
+    entity_chosen = entity_method or EntityMethod(chosen.span_name)
+    if chosen.is_heuristic and entity_chosen.name != chosen.span_name:
+        raise InvalidArgument(f"expected {chosen.span_name} for the spans of {chosen.name}, got {entity_chosen.name}")
+    chosen = replace(chosen, spans="")  # said by the entity method from here on
     layout = strata or Strata()
     names = LabelSpace(classes).classes
     if not len(tasks) and not allow_empty:
         raise EmptyCalibration("expected at least one calibration row, got none; label some tasks first")
     rows = entities if entities is not None else EntityRows.join([])
-    # Class thresholds rest on every row: what the full-sequence method froze says nothing about single entities.
-    labels, rare = _freeze_entities(rows, names, entity_chosen, n_min)
+    # Class thresholds rest on every row that the span method did not freeze something on: what the full-sequence method
+    # froze says nothing about single entities.
+    greatest = test_weight if test_weight is not None else _greatest(tasks.weight)
+    if tasks.weight is not None and np.all(tasks.weight == greatest):
+        tasks = replace(tasks, weight=None)  # alike: plain ranks say the same, and in fewer bytes
+    scored = rows
+    if entity_chosen.needs_tuning:
+        drawn = drawn_for_tuning(rows.task)
+        entity_chosen, scored = tune_spans(entity_chosen, rows.take(drawn)), rows.take(~drawn)
+    labels, rare = _freeze_entities(scored, names, entity_chosen, n_min, _task_weights(tasks, scored))
     if chosen.needs_tuning:
         chosen, tasks = tune_apart(chosen, tasks, rows, classes=names)
     if chosen.is_integrated and chosen.tuned is not None:
         tasks = tasks.with_worst(worst_parts(tasks, rows, tuned=chosen.tuned))
     scores = chosen.scores(tasks.ranks, u=tasks.u)
     keys = (scores[:, 1], scores[:, 0]) if chosen.is_pair else (scores,)
+    if tasks.weight is not None:
+        keys = (tasks.weight, *keys)
     order = np.lexsort((*keys, tasks.codes))  # by cell, then ascending
     bounds = np.searchsorted(tasks.codes[order], np.arange(len(tasks.names) + 1))
-    cells = {
-        layout.check(name): scores[order[bounds[i] : bounds[i + 1]]]
+    places = {
+        layout.check(name): order[bounds[i] : bounds[i + 1]]
         for i, name in enumerate(tasks.names)
         if bounds[i] < bounds[i + 1]
     }
+    cells = {name: scores[place] for name, place in places.items()}
     layout.partition(Counter(), n_min=n_min)  # refuses a bad n_min at once
-    return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare)
+    if tasks.weight is None:
+        return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare)
+    ScoreTable.weighted(tasks.weight, tasks.weight, test_weight=greatest)  # refuses bad weights at once
+    weights = {name: tasks.weight[place] for name, place in places.items()}
+    return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare, weights, greatest)
+
+
+def _greatest(weights: Floats | None) -> float:
+    return 1.0 if weights is None or not weights.size else float(weights.max())
+
+
+def _task_weights(tasks: TaskRows, rows: EntityRows) -> Floats | None:
+    """Return the weight of each entity row's task, None where all weigh alike; an entity needs its task's row."""
+    if tasks.weight is None:
+        return None
+    order = np.argsort(tasks.numbers, kind="stable")
+    numbers = tasks.numbers[order]
+    place = np.minimum(np.searchsorted(numbers, rows.task), max(numbers.size - 1, 0))
+    if rows.task.size and not (numbers.size and np.all(numbers[place] == rows.task)):
+        raise InvalidScores("expected the task of every entity row among the weighted rows, got an unknown one")
+    return tasks.weight[order][place] if rows.task.size else np.zeros(0)
 
 
 def _freeze_entities(
-    rows: EntityRows, classes: tuple[str, ...], method: EntityMethod, n_min: int
+    rows: EntityRows, classes: tuple[str, ...], method: EntityMethod, n_min: int, weights: Floats | None
 ) -> tuple[dict[str, LabelScores], RareRows]:
     known = {name: i for i, name in enumerate((*classes, OUTSIDE))}
     unknown = [name for i, name in enumerate(rows.names) if name not in known and np.any(rows.codes == i)]
     if unknown:
         raise InvalidLabels(f"expected entity rows of the classes {classes} or 'O', got {unknown[0]!r}")
     codes = np.array([known.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
-    scores = checked_scores(rows.scored.scores(method.name))
-    if method.name != "nc1" and np.any(np.isinf(scores) & (rows.scored.probability > 0)):
+    if method.base != "nc1" and np.any(np.isinf(rows.scored.scores(method.base)) & (rows.scored.probability > 0)):
         raise InvalidScores(f"expected cumulative and place with every entity row for {method.name}, got none")
+    scores = checked_scores(method.scores(rows.scored, rank=rows.rank, outside=codes == known[OUTSIDE]))
     frozen: dict[str, LabelScores] = {}
     for name, code in known.items():
         here = codes == code
         _, inverse, counts = np.unique(rows.task[here], return_inverse=True, return_counts=True)
         sizes = counts[inverse].astype(np.int64)
-        order = np.lexsort((sizes, scores[here]))
-        frozen[name] = LabelScores(scores[here][order], sizes[order])
+        own = None if weights is None else weights[here]
+        columns = (sizes, *_columns(scores[here]))
+        order = np.lexsort(columns if own is None else (own, *columns))
+        frozen[name] = LabelScores(scores[here][order], sizes[order], None if own is None else own[order])
     least = n_min if method.n_min is None else method.n_min
     small = [known[name] for name in classes if frozen[name].tasks < least]
-    return frozen, _canonical_rare(rows.task, codes, scores, small)
+    return frozen, _canonical_rare(rows.task, codes, scores, small, weights)
 
 
-def _canonical_rare(task: Ints, codes: Ints, scores: Floats, small: list[int]) -> RareRows:
+def _columns(scores: Floats) -> tuple[Floats, ...]:
+    """Return the keys that sort scores (m,) or pairs (m, 2): the last is the first to be sorted by."""
+    return (scores,) if scores.ndim == 1 else (scores[:, 1], scores[:, 0])
+
+
+def _canonical_rare(task: Ints, codes: Ints, scores: Floats, small: list[int], weights: Floats | None) -> RareRows:
     """Keep the rows of rare classes, with tasks numbered by their contents instead of by their order."""
-    grouped: dict[int, list[tuple[int, float]]] = {}
+    grouped: dict[int, list[tuple[int, list[float], float]]] = {}
     for i in np.flatnonzero(np.isin(codes, small)).tolist():
-        grouped.setdefault(int(task[i]), []).append((int(codes[i]), float(scores[i])))
+        weight = 1.0 if weights is None else float(weights[i])
+        grouped.setdefault(int(task[i]), []).append((int(codes[i]), np.atleast_1d(scores[i]).tolist(), weight))
     contents = sorted(sorted(group) for group in grouped.values())
     numbers = [number for number, group in enumerate(contents) for _ in group]
+    held = [row for group in contents for row in group]
     return RareRows(
         np.array(numbers, dtype=np.int64),
-        np.array([code for group in contents for code, _ in group], dtype=np.int64),
-        np.array([score for group in contents for _, score in group], dtype=np.float64),
+        np.array([code for code, _, _ in held], dtype=np.int64),
+        np.array([score for _, score, _ in held], dtype=np.float64).reshape(-1, *scores.shape[1:]),
+        None if weights is None else np.array([weight for _, _, weight in held], dtype=np.float64),
     )

@@ -10,20 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from conformal.conditional import rank_cap
+from conformal.entity_method import SPAN_LIMIT, EntityMethod
 from conformal.errors import InvalidArgument
-from conformal.evaluation import head_sizes
+from conformal.evaluation import cut_points, head_sizes, within
 from conformal.integrated import check_entities, part_references, worst_parts
 from conformal.joint import Reference
-from conformal.quantile import Bools, Floats, Level, ScoreTable, exact_level
+from conformal.labels import OUTSIDE
+from conformal.quantile import Bools, Floats, Level, exact_level
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import DEFAULT_LIMIT, FULL_SCORES, Boundary, Method, Ranks, Tuned, hash_u, nc1, nc3
 from conformal.strata import WHOLE, Strata
+from conformal.subsequence import Ints
 
 TUNING_SHARE = "0.2"
 NO_STRATA = Strata(by_language=False, lengths=())
@@ -49,6 +53,16 @@ class RankedLists:
         """How many labelings are listed at most."""
         return int(self.log_probabilities.shape[1])
 
+    @cached_property
+    def sums(self) -> Floats:
+        """Cumulative probabilities: (tasks, K)."""
+        return np.cumsum(np.exp(self.log_probabilities, dtype=np.float64), axis=1)
+
+    @cached_property
+    def listed(self) -> npt.NDArray[np.int64]:
+        """How many labelings each task's list has."""
+        return np.asarray((self.log_probabilities > -np.inf).sum(axis=1), dtype=np.int64)
+
     def take(self, index: npt.ArrayLike) -> RankedLists:
         """Return the lists of some tasks."""
         at = np.asarray(index)
@@ -64,8 +78,41 @@ class RankedLists:
 
 def tuning_part(tasks: TaskRows, *, share: Level = TUNING_SHARE) -> Bools:
     """Draw the tuning part by a hash of each task's number: the same in any order of the rows."""
+    return drawn_for_tuning(tasks.numbers, share=share)
+
+
+def drawn_for_tuning(numbers: npt.ArrayLike, *, share: Level = TUNING_SHARE) -> Bools:
+    """Say of each task number whether the tuning part has it."""
     part = float(exact_level(share))
-    return np.array([hash_u("tuning", number) < part for number in tasks.numbers.tolist()], dtype=np.bool_)
+    given, inverse = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
+    drawn = np.array([hash_u("tuning", number) < part for number in given.tolist()], dtype=np.bool_)
+    return drawn[inverse.ravel()]
+
+
+def tune_spans(method: EntityMethod, rows: EntityRows, *, alpha: Level = "0.05") -> EntityMethod:
+    """Freeze a span method on these (tuning) rows, by the ranks at which their true entities are first found.
+
+    RAPS charges from the rank that half of alpha lies beyond; conditional caps where a fifth of alpha does, and naive
+    gives that fifth to the rank. Valid at every level.
+
+    >>> rows = EntityRows.of(range(9), ["PER"] * 9, probability=[0.9] * 9, rank=[1, 1, 1, 1, 1, 1, 2, 4, 7])
+    >>> tune_spans(EntityMethod("conditional+nc1"), rows, alpha="0.5").limit
+    7
+    """
+    level = exact_level(alpha)
+    if not method.needs_rank:
+        return method
+    most = method.limit or SPAN_LIMIT
+    code = rows.names.index(OUTSIDE) if OUTSIDE in rows.names else -1
+    first = rows.rank[rows.codes != code]
+    ranks = Ranks(np.where(first > 0, 0.0, -np.inf), first, np.zeros(first.size))
+    if method.family == "conditional":
+        cap = rank_cap(ranks, level * Fraction(DEFAULT_RANK_SHARE), limit=most)
+        return replace(method, limit=cap, tuned=Tuned())
+    if method.family == "naive":
+        return replace(method, tuned=Tuned(share=DEFAULT_RANK_SHARE))
+    r0 = min(rank_cap(ranks, level / 2, limit=most), max(R0S))
+    return replace(method, tuned=Tuned(lam=0.01, r0=r0))
 
 
 def tune_apart(
@@ -101,7 +148,7 @@ def tune(
     exact_level(alpha)
     if lists is not None and len(lists.complete) != len(tasks):
         raise InvalidArgument(f"expected one ranked list per task ({len(tasks)}), got {len(lists.complete)}")
-    if family in FULL_SCORES:
+    if family in (*FULL_SCORES, "logrank") or method.is_heuristic:
         return method
     if family == "joint":
         own = np.where(tasks.ranks.expressible, FULL_SCORES[method.base](tasks.ranks), np.inf)
@@ -149,26 +196,18 @@ def mean_size(
     cells = np.array(tasks.cells if strata is not None else (WHOLE,) * len(tasks))
     counts = dict(zip(*(column.tolist() for column in np.unique(cells, return_counts=True)), strict=True))
     scores = plain.scores(tasks.ranks)
-    logs = np.asarray(lists.log_probabilities, dtype=np.float64)
-    sums = np.cumsum(np.exp(logs), axis=1)
-    listed = (logs > -np.inf).sum(axis=1)
-    total = 0.0
+    cuts = np.full((len(tasks), 2 if plain.is_pair else 1), np.inf)
+    closed = np.zeros(len(tasks), dtype=np.bool_)
     for pool in layout.partition(counts, n_min=n_min):
-        here = np.flatnonzero(np.isin(cells, pool.cells))
+        here = np.isin(cells, pool.cells)
         table = plain.table(scores[here])
-        if not pool.calibrated or np.isposinf(table.threshold(alpha)):
-            total += here.size * lists.most
-            continue
-        total += float(np.maximum(_pool_sizes(plain, table, alpha, logs[here], sums[here], listed[here]), 1).sum())
-    return total / len(tasks)
+        if pool.calibrated and not np.isposinf(table.threshold(alpha)):
+            cuts[here], closed[here] = cut_points(table, alpha), True
+    logs, sums = lists.log_probabilities, lists.sums
 
+    def inside(rows: Ints, rank: Ints) -> Bools:
+        ranks = Ranks(logs[rows, rank - 1].astype(np.float64), rank, sums[rows, rank - 1])
+        return within(plain.scores(ranks), cuts[rows])
 
-def _pool_sizes(
-    method: Method, table: ScoreTable, alpha: Level, logs: Floats, sums: Floats, listed: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    rows = np.arange(len(logs))
-
-    def inside(rank: npt.NDArray[np.int64]) -> Bools:
-        return table.contains(method.scores(Ranks(logs[rows, rank - 1], rank, sums[rows, rank - 1])), alpha)
-
-    return head_sizes(inside, listed)
+    sizes = head_sizes(inside, np.where(closed, lists.listed, 0))
+    return float(np.where(closed, np.maximum(sizes, 1), lists.most).mean())

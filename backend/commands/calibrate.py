@@ -28,10 +28,10 @@ def command(files: tuple[Path, ...], *, language: str | None, model: str | None,
 
     from backend.local import load_file, local_rows, refit_local
     from backend.store import open_store
-    from backend.tagger.tagger import BUNDLED, load_tagger
+    from backend.tagger.configured import load_configured
 
     settings = load_settings(**({} if model is None else {"model": model}))
-    tagger = load_tagger(settings.model or BUNDLED)
+    tagger = load_configured(settings)
     console = Console(stderr=True)
     with open_store(settings.database_url) as store, Progress(console=console, transient=True) as bars:
         project, _ = local_rows(store, tagger)

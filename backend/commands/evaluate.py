@@ -34,6 +34,12 @@ from backend.commands.errors import reported
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory for decoded texts and finished pieces. [default: cache inside --out]",
 )
+@click.option(
+    "--merge",
+    metavar="NAME",
+    help="Make one class NAME of all classes, of the model's and of the data's: entities found, whatever their class.",
+)
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to share the work.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
 @reported
 def command(
@@ -45,6 +51,8 @@ def command(
     seed: int,
     out: Path,
     cache: Path | None,
+    merge: str | None,
+    jobs: int,
     json_file: Path | None,
 ) -> None:
     """Try all methods on labelled data that the model was not trained on.
@@ -53,17 +61,22 @@ def command(
     that was stopped goes on where it was when started again with the same options.
     """
     import json
+    import resource
+    import time
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from backend.evaluation.merging import merge_classes
     from backend.evaluation.report import write_report
     from backend.evaluation.run import Plan, evaluate, prepare
     from backend.settings import load_settings
-    from backend.tagger.tagger import BUNDLED, load_tagger
+    from backend.tagger.configured import load_configured
 
     settings = load_settings(**({} if model is None else {"model": model}))
-    tagger = load_tagger(settings.model or BUNDLED)
+    tagger = load_configured(settings)
+    if merge is not None:
+        tagger = merge_classes(tagger, merge)
     console = Console(stderr=True)
     kept = cache or out / "cache"
     plan = Plan(splits=splits, seed=seed)
@@ -76,16 +89,22 @@ def command(
             cache=kept,
             rows=rows,
             seed=seed,
+            merge=merge,
             progress=lambda name, done, total: bars.update(reading[name], completed=done, total=total),
         )
         bar = bars.add_task("methods", total=None)
+        begun = time.perf_counter()
         results = evaluate(
             study,
             plan,
             store=kept / "pieces",
             key=key,
+            jobs=jobs,
             progress=lambda name, done, total: bars.update(bar, description=name, completed=done, total=total),
         )
+    took = time.perf_counter() - begun
+    # Processes share the decoded texts: their peaks must not be added up.
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1e6
     about = {
         "model": f"{tagger.name}@{tagger.hash[:8]}",
         "classes": list(tagger.space.classes),
@@ -93,6 +112,7 @@ def command(
         "texts": len(study.decoded),
         "tuning": int(study.tuning.size),
         "rows": rows,
+        "merged into": merge,
         "splits": splits,
         "seed": seed,
         "targets": [f"{1 - float(alpha):g}" for alpha in plan.alphas],
@@ -102,5 +122,9 @@ def command(
     chosen = write_report(results, out, settings=about, alphas=plan.alphas)
     if json_file is not None:
         json_file.write_text(json.dumps({"settings": about, "recommended": chosen.method, "results": results}))
-    console.print(f"{len(study.decoded):,} texts, {splits} splits; tables and plots in {out}", highlight=False)
+    console.print(
+        f"{len(study.decoded):,} texts, {splits} splits: methods took {took:.0f} s, at most {peak:.1f} GB a process; "
+        f"tables and plots in {out}",
+        highlight=False,
+    )
     click.echo(f"recommended: {chosen.reason}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Label Studio waits 100 s for a prediction; a stop lets those finish.
 _GRACE = 110
 _SWITCH = 0.0005  # seconds
+_WORKER = "surespan-worker"
 
 
 @click.command(name="serve")
@@ -50,7 +51,32 @@ def serve(settings: Settings) -> None:
             )
     configure_logging(settings.log_level)
     _say_licence(settings)
+    if settings.workers > 1:
+        _count_together()
     _application(settings, address).run()
+
+
+def _count_together() -> None:
+    """Give the workers a directory for their figures, gone with this process; one that the operator named is kept.
+
+    Nothing may have imported prometheus_client before: it reads the name then.
+    """
+    import atexit
+    import os
+    import shutil
+    import tempfile
+
+    name = "PROMETHEUS_MULTIPROC_DIR"
+    if os.environ.get(name):
+        return
+    os.environ[name] = directory = tempfile.mkdtemp(prefix="surespan-metrics-")
+    master = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == master:  # not in a worker, which inherits this
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
 
 
 def _say_licence(settings: Settings) -> None:
@@ -85,6 +111,7 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
                 "proc_name": "surespan",
                 "logger_class": _logger_class(),
                 "worker_exit": _close,
+                "child_exit": _forget_figures,
                 "control_socket_disable": True,
             }
             for name, value in values.items():
@@ -100,7 +127,9 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
             # A thread that comes back from the disk waits this long for each thread that computes. At Python's own
             # 5 ms, a transaction of a hundred statements beside two busy predictions takes a second.
             sys.setswitchinterval(_SWITCH)
-            return create_app(settings)
+            app = create_app(settings)
+            start_worker(app, settings)
+            return app
 
     return Application()
 
@@ -123,10 +152,50 @@ def _logger_class() -> Any:  # noqa: ANN401 - gunicorn has no types
     return PlainLogger
 
 
+def start_worker(app: Flask, settings: Settings) -> None:
+    """Process events inside the service, if the settings say so; it shares the model and takes turns at writing."""
+    from backend.app import service_of
+
+    service = service_of(app)
+    if not (service.writes.is_sqlite if settings.worker is None else settings.worker):
+        return
+
+    from backend.work import TurnTakingStore
+    from backend.worker import Worker
+
+    store = TurnTakingStore(settings.database_url, service.writing, pool_size=4)
+    # On SQLite there is one service, so what a worker of its name had claimed is free; elsewhere there may be others.
+    one = service.writes.is_sqlite
+    worker = Worker(
+        settings,
+        store,
+        loader=service.loader,
+        views=service.views,
+        name=f"serve:{settings.port}" if one else None,
+        takeover=one,
+    )
+    worker.start()
+    app.extensions[_WORKER] = worker
+
+
+def _forget_figures(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 - gunicorn's signature
+    """Take a worker that is gone out of what counts the living; its counters stay."""
+    import os
+
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        from prometheus_client.multiprocess import mark_process_dead
+
+        mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
 def _close(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 - gunicorn's signature
     from backend.app import EXTENSION
 
-    app = getattr(worker, "wsgi", None)
-    service = getattr(app, "extensions", {}).get(EXTENSION)
+    extensions = getattr(getattr(worker, "wsgi", None), "extensions", {})
+    inside = extensions.get(_WORKER)
+    if inside is not None:
+        inside.close()
+        inside.store.close()
+    service = extensions.get(EXTENSION)
     if service is not None:
         service.close()

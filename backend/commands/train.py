@@ -1,12 +1,43 @@
-"""`surespan train`: a tagger from labelled files."""
+"""`surespan train`: a tagger from labelled files, or from the labels of a project."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from backend.commands.errors import reported
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from backend.tagger.material import Material
+
 _SHARE = click.FloatRange(0.0, 1.0)
+# What each kind of model has as its default where both have the option.
+_SHARED = {
+    "epochs": (8, 5),
+    "patience": (4, 2),
+    "batch_tokens": (1_500, 1_000),
+    "rate": (2e-3, 1e-3),
+    "dropout": (0.3, 0.3),
+}
+_WORDS_ONLY = (
+    "table_rate",
+    "word_dropout",
+    "feature_dropout",
+    "upper",
+    "lower",
+    "title",
+    "clause",
+    "cut",
+    "start_from",
+)
+_ENCODER_ONLY = ("freeze", "encoder_rate", "layer_decay", "accumulate", "hidden", "warm_up")
+
+
+def _default(name: str) -> str:
+    words, encoder = _SHARED[name]
+    return f"[default: {words}; {encoder} with --encoder]" if words != encoder else f"[default: {words}]"
 
 
 @click.command("train")
@@ -15,9 +46,9 @@ _SHARE = click.FloatRange(0.0, 1.0)
     "data",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     multiple=True,
-    required=True,
     help="A labelled file (CoNLL columns or a Label Studio export, .gz too). Repeat for several.",
 )
+@click.option("--project", default=None, help="Id of a project whose confirmed labels to train on, audit tasks aside.")
 @click.option(
     "--dev",
     "dev",
@@ -38,13 +69,40 @@ _SHARE = click.FloatRange(0.0, 1.0)
     default=None,
     help="Begin with the weights of `bundled` or of a model directory instead of random ones.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=8, show_default=True)
+@click.option(
+    "--encoder",
+    default=None,
+    help="Train an encoder (a folder or a hub id) with a BiLSTM and a CRF on top instead of the small network.",
+)
+@click.option("--freeze", is_flag=True, help="Leave the encoder as it is; only what stands on it learns.")
+@click.option(
+    "--encoder-rate",
+    type=click.FloatRange(0.0, min_open=True),
+    default=1e-4,
+    show_default=True,
+    help="Largest learning rate of the encoder's uppermost layer.",
+)
+@click.option(
+    "--layer-decay",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="Each layer of the encoder learns this times as fast as the one above.",
+)
+@click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Batches that make one step.")
+@click.option("--hidden", type=click.IntRange(1), default=192, show_default=True, help="Width of the BiLSTM.")
+@click.option(
+    "--warm-up",
+    type=click.FloatRange(0.0, 1.0, max_open=True),
+    default=0.1,
+    show_default=True,
+    help="Share of the steps over which an encoder's rates rise.",
+)
+@click.option("--epochs", type=click.IntRange(1), help=f"Rounds over the data. {_default('epochs')}")
 @click.option(
     "--patience",
     type=click.IntRange(1),
-    default=4,
-    show_default=True,
-    help="Stop after this many epochs without a better development F1.",
+    help=f"Stop after this many epochs without a better development F1. {_default('patience')}",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True)
 @click.option(
@@ -54,13 +112,15 @@ _SHARE = click.FloatRange(0.0, 1.0)
     show_default=True,
     help="Threads of torch. The same number gives the same weights.",
 )
-@click.option("--batch-tokens", type=click.IntRange(1), default=1_500, show_default=True)
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    help=f"Tokens (an encoder's: pieces) of a batch. {_default('batch_tokens')}",
+)
 @click.option(
     "--rate",
     type=click.FloatRange(0.0, min_open=True),
-    default=2e-3,
-    show_default=True,
-    help="Largest learning rate of the layers.",
+    help=f"Largest learning rate of the layers (but an encoder's). {_default('rate')}",
 )
 @click.option(
     "--table-rate",
@@ -69,7 +129,7 @@ _SHARE = click.FloatRange(0.0, 1.0)
     show_default=True,
     help="Largest learning rate of the hashed tables.",
 )
-@click.option("--dropout", type=click.FloatRange(0.0, 1.0, max_open=True), default=0.3, show_default=True)
+@click.option("--dropout", type=click.FloatRange(0.0, 1.0, max_open=True), help=_default("dropout"))
 @click.option(
     "--word-dropout",
     type=click.FloatRange(0.0, 1.0, max_open=True),
@@ -98,54 +158,121 @@ _SHARE = click.FloatRange(0.0, 1.0)
     help="Tagging scheme of column files. IOB2 and BIOES are recognised; IOB1 must be named.",
 )
 @click.option("--resume/--fresh", default=True, show_default=True, help="Continue from a checkpoint in --out.")
-def command(
-    *,
-    data: tuple[Path, ...],
-    dev: tuple[Path, ...],
-    dev_share: float,
-    out: Path,
-    name: str | None,
-    start_from: str | None,
-    scheme: str | None,
-    threads: int,
-    resume: bool,
-    upper: float,
-    lower: float,
-    title: float,
-    clause: float,
-    cut: float,
-    **recipe: float,
-) -> None:
-    """Train a tagger on labelled files.
+@click.pass_context
+@reported
+def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Train a tagger on labelled files, or on the confirmed labels of a project.
 
     Tokenised files become text by joining their words with one space, and pass through the live tokenizer.
-    The model is written to OUT/model.safetensors. Killed, the same command continues after the last finished epoch.
+    The model is written to OUT/model.safetensors. Killed, the same command continues after the last finished epoch;
+    with --encoder, after the last 200 steps.
+
+    With --project, labels of audit and blind tasks are left to calibration; what was used is recorded, and the
+    project's labels are scored under the new model as soon as a process runs with SURESPAN_MODEL=OUT.
     """
+    given = {name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+    wrong = sorted(given & set(_WORDS_ONLY if options["encoder"] else _ENCODER_ONLY))
+    if wrong:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise click.UsageError(f"{flags} {'does not go' if options['encoder'] else 'goes only'} with --encoder")
+    if not options["data"] and options["project"] is None:
+        raise click.UsageError("give --data FILE or --project ID")
+    for name, (words, encoder) in _SHARED.items():
+        if options[name] is None:
+            options[name] = encoder if options["encoder"] else words
     # torch takes a second or two to import, which `surespan train --help` need not wait for.
     import torch
 
-    from backend.tagger.corpus import Variation
     from backend.tagger.errors import TaggerError
+
+    torch.set_num_threads(options["threads"])
+    try:
+        _train(options)
+    except TaggerError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _train(options: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from backend.tagger.material import gather
+    from conformal.labels import Scheme
+
+    screen = Console(stderr=True)
+    material = gather(
+        options["data"],
+        dev=options["dev"],
+        dev_share=options["dev_share"],
+        scheme=None if options["scheme"] is None else Scheme(options["scheme"]),
+        seed=options["seed"],
+        console=screen,
+    )
+    if options["project"] is None:
+        _learn(material, options)
+        return
+    from backend.labelstudio.identity import ModelHeader
+    from backend.project_training import add_labels, hand_over, read_project
+    from backend.settings import load_settings
+    from backend.store import open_store
+
+    with open_store(load_settings().database_url) as store:
+        labels = read_project(store, options["project"])
+        screen.print(f"project {labels.project.uid}: {labels.summary()}", highlight=False)
+        share = 0.0 if options["dev"] else max(options["dev_share"], 0.1)
+        used = add_labels(material, labels, dev_share=share, seed=options["seed"])
+        name, digest, classes = _learn(material, options)
+        count = hand_over(store, labels.project, model=ModelHeader(name, digest, classes), used=used)
+    screen.print(
+        f"recorded {count:,} tasks as trained on; start the service with SURESPAN_MODEL={options['out']} and it scores "
+        "the project's labels under the new model, the old one serving until that is done",
+        highlight=False,
+    )
+
+
+def _learn(material: Material, options: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """Train what the options say; return name, hash and classes of the saved model."""
+    out: Path = options["out"]
+    name = options["name"] or out.resolve().name
+    common = {key: options[key] for key in (*_SHARED, "seed")}
+    if options["encoder"]:
+        from backend.tagger.encoder.network import HeadConfig
+        from backend.tagger.encoder.training import EncoderTraining
+        from backend.tagger.encoder.training_run import train_encoder
+
+        made = train_encoder(
+            material,
+            out,
+            encoder=options["encoder"],
+            config=EncoderTraining(
+                **common,
+                accumulate=options["accumulate"],
+                encoder_rate=options["encoder_rate"],
+                decay=options["layer_decay"],
+                warm_up=options["warm_up"],
+                head=HeadConfig(hidden=options["hidden"], frozen=options["freeze"]),
+            ),
+            name=name,
+            resume=options["resume"],
+        )
+        return made.name, made.hash, made.classes
+    from backend.tagger.corpus import Variation
     from backend.tagger.model import load_model
     from backend.tagger.tagger import model_directory
     from backend.tagger.training import TrainingConfig
-    from backend.tagger.training_run import train_model
-    from conformal.labels import Scheme
+    from backend.tagger.training_run import train_words
 
-    torch.set_num_threads(threads)
-    try:
-        shares = Variation(upper=upper, lower=lower, title=title, clause=clause, cut=cut)
-        config = TrainingConfig(variation=shares, **recipe)  # type: ignore[arg-type]
-        train_model(
-            data,
-            out,
-            dev=dev,
-            dev_share=dev_share,
-            name=name or out.resolve().name,
-            scheme=None if scheme is None else Scheme(scheme),
-            config=config,
-            start=None if start_from is None else load_model(model_directory(start_from)),
-            resume=resume,
-        )
-    except TaggerError as error:
-        raise click.ClickException(str(error)) from None
+    shares = Variation(**{key: options[key] for key in ("upper", "lower", "title", "clause", "cut")})
+    start = options["start_from"]
+    small = train_words(
+        material,
+        out,
+        config=TrainingConfig(
+            variation=shares,
+            **common,
+            **{key: options[key] for key in ("table_rate", "word_dropout", "feature_dropout")},
+        ),
+        name=name,
+        start=None if start is None else load_model(model_directory(start)),
+        resume=options["resume"],
+    )
+    return small.name, small.hash, small.classes

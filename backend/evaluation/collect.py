@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import lgamma
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from backend.evaluation.study import Judged, Study
 from conformal.evaluation import summarise
-from conformal.monitor.coverage import below_target
+from conformal.quantile import rank
 from conformal.subsequence import Ints
 from conformal.thresholds import Thresholds
 
@@ -54,20 +55,21 @@ def figures_of(
     strata: bool = False,
 ) -> Figures:
     """Return what is kept of one method, level and split."""
-    cells = sorted(set(study.cells))
-    place = {cell: i for i, cell in enumerate(cells)}
-    codes = np.array([place[study.cells[i]] for i in judged.test.tolist()])
+    cells, every = study.cell_codes
+    codes = every[judged.test]
     target = 1 - float(alpha)
     summary = summarise(judged.outcomes, target=target, groups=codes)
     made: Figures = {"alpha": alpha, "split": split, **asdict(summary)}
     made["worst_group"] = cells[summary.worst_group] if summary.worst_group >= 0 else ""
     shown = np.where(judged.outcomes.open, 100, np.clip(judged.outcomes.size, 1, 100))
-    for kind, (names, every) in groups.items():
-        own = every[judged.test]
+    for kind, (names, all_of) in groups.items():
+        own = all_of[judged.test]
         made[kind] = {name: _cell(judged, own == i, shown) for i, name in enumerate(names) if np.any(own == i)}
     made["class"] = {name: _cell(judged, has[judged.test], shown) for name, has in classes.items()}
     if thresholds is not None:
         made["laws"] = _laws(study, judged, thresholds, alpha, strata=strata)
+        if strata:
+            made["group_laws"] = [law for kind in ("language", "length") for law in _group_laws(made["laws"], kind)]
     return made
 
 
@@ -83,20 +85,87 @@ def _cell(judged: Judged, here: npt.NDArray[np.bool_], shown: Ints) -> dict[str,
 
 def _laws(study: Study, judged: Judged, thresholds: Thresholds, alpha: str, *, strata: bool) -> list[dict[str, Any]]:
     """Judge the covered count of each pool against the beta-binomial law of this split, on both sides."""
+    names, codes = study.codes_of(judged.test, strata=strata)
     by_pool: dict[str, list[int]] = {}
-    sizes: dict[str, int] = {}
-    for at, task in enumerate(judged.test.tolist()):
-        cell = study.cells[task] if strata else "all"
-        pool = thresholds.pool(cell)
-        if not pool.pool.calibrated:
-            continue
-        by_pool.setdefault(pool.pool.name, []).append(at)
-        sizes[pool.pool.name] = pool.n
+    for code, name in enumerate(names):
+        pool = thresholds.pool(name).pool
+        if pool.calibrated:
+            by_pool.setdefault(pool.name, []).append(code)
     found: list[dict[str, Any]] = []
-    for name, rows in sorted(by_pool.items()):
-        covered, total = int(judged.outcomes.covered[rows].sum()), len(rows)
-        n = sizes[name]
-        below = below_target(covered, total, n=n, alpha=alpha)
-        above = below_target(total - covered, total, n=n, alpha=str(round(1 - float(alpha), 6)))
-        found.append({"pool": name, "covered": covered, "tasks": total, "n": n, "below": below, "above": above})
+    for name, cells in sorted(by_pool.items()):
+        here = np.isin(codes, cells)
+        covered, total = int(judged.outcomes.covered[here].sum()), int(here.sum())
+        n = thresholds.pool(names[cells[0]]).n
+        below, above = tails(coverage_law(total, n=n, alpha=alpha), covered)
+        found.append(
+            {
+                "pool": name,
+                "cells": [names[code] for code in cells],
+                "covered": covered,
+                "tasks": total,
+                "n": n,
+                "alpha": alpha,
+                "below": below,
+                "above": above,
+            }
+        )
     return found
+
+
+def tails(law: npt.NDArray[np.float64], covered: int) -> tuple[float, float]:
+    """Return the chance of so few covered tasks, and of so many, if coverage is at target."""
+    return float(min(1.0, law[: covered + 1].sum())), float(min(1.0, law[covered:].sum()))
+
+
+def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Judge each language or length: the sum of its pools' counts against the convolution of their laws.
+
+    Pools are calibrated apart, so their counts are independent. A pool that reaches over several groups is left out.
+    """
+    members: dict[str, list[dict[str, Any]]] = {}
+    for law in laws:
+        parts = {cell.split("/")[0 if kind == "language" else -1] for cell in law["cells"]}
+        if len(parts) == 1:
+            members.setdefault(parts.pop(), []).append(law)
+    found: list[dict[str, Any]] = []
+    for name, own in sorted(members.items()):
+        masses: npt.NDArray[np.float64] = np.ones(1)
+        for law in own:
+            each = coverage_law(law["tasks"], n=law["n"], alpha=law["alpha"])
+            masses = np.asarray(np.convolve(masses, each), dtype=np.float64)
+        covered = sum(law["covered"] for law in own)
+        below, above = tails(masses, covered)
+        found.append(
+            {
+                "kind": kind,
+                "group": name,
+                "alpha": own[0]["alpha"],
+                "covered": covered,
+                "tasks": sum(law["tasks"] for law in own),
+                "below": below,
+                "above": above,
+            }
+        )
+    return found
+
+
+def coverage_law(total: int, *, n: int, alpha: str) -> npt.NDArray[np.float64]:
+    """Return the probabilities of 0 .. total covered test tasks: BetaBinomial(total; k, n + 1 - k) (METHODS 8.8).
+
+    >>> coverage_law(2, n=1, alpha="0.5").round(4).tolist()  # one calibration task: coverage is uniform
+    [0.3333, 0.3333, 0.3333]
+    """
+    k = rank(n, alpha)
+    if k > n:
+        return np.asarray(np.eye(total + 1)[-1], dtype=np.float64)
+    hits = np.arange(total + 1)
+    logs = np.array([_log_ways(total, h) + _log_beta(h + k, total - h + n + 1 - k) for h in hits.tolist()])
+    return np.asarray(np.exp(logs - _log_beta(k, n + 1 - k)), dtype=np.float64)
+
+
+def _log_ways(total: int, hits: int) -> float:
+    return lgamma(total + 1) - lgamma(hits + 1) - lgamma(total - hits + 1)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)

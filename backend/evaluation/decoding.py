@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from backend.evaluation.actions import count_actions
+from backend.evaluation.merging import merge_texts
 from backend.scoring import ScoredText, score_labelled
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.tagger import Tagger
@@ -26,7 +27,7 @@ from conformal.labels import LabelSpace, Span
 from conformal.subsequence import candidate_spans, list_spans, listing_floor
 from conformal.trellis import EntityMarginals, entity_marginals, kbest
 
-FORMAT = "surespan-decoded 1"
+FORMAT = "surespan-decoded 2"
 LISTED = 1000  # labelings whose probabilities are kept: sizes up to this are exact
 DETAILED = 100  # labelings whose entities are kept: the paper's K
 SHOWN = 10  # labelings whose distance from the truth is counted
@@ -59,11 +60,13 @@ def decode_files(
     cache: Path,
     rows: int | None = None,
     seed: int = 0,
+    merge: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Decoded:
     """Return the decoded texts of all files, each from the cache where it is there already.
 
-    `rows` takes a random sample of each file, by seed. `progress(file name, done, total)` is told how far it is.
+    `rows` takes a random sample of each file, by seed; `merge` is the one class that all of the data's become (see
+    `backend.evaluation.merging`). `progress(file name, done, total)` is told how far it is.
     """
     cache.mkdir(parents=True, exist_ok=True)
     parts: list[Decoded] = []
@@ -76,6 +79,8 @@ def decode_files(
             if rows is not None:
                 chosen = np.sort(np.random.default_rng(seed).permutation(len(texts))[:rows])
                 texts = tuple(texts[i] for i in chosen.tolist())
+            if merge is not None:
+                texts = merge_texts(texts, merge)
             made = decode_texts(tagger, texts, source=path.name, progress=progress)
             _save(made, target)
         elif progress is not None:
@@ -195,13 +200,16 @@ def _labelings(
     with np.errstate(divide="ignore"):
         outside = np.where(inside, -np.log(probabilities[:, -1]), 0.0)
     held = np.zeros((count, len(keys)), np.bool_)
-    columns = np.array([spans.get((a, b), -1) for a, b, _ in distinct.tolist()], np.int64)[inverse]
+    at = np.array([spans.get((a, b), -1) for a, b, _ in distinct.tolist()], np.int64)
+    columns = at[inverse]
     held[rows[columns >= 0], columns[columns >= 0]] = True
     left = np.zeros((1, DETAILED), np.float32)
     if keys:
         left[0, :count] = np.where(held, 0.0, outside).max(axis=1)
     counts = np.zeros((1, DETAILED), np.int16)
     counts[0, :count] = np.bincount(rows, minlength=count)
+    ranks = np.zeros((len(keys), len(space.classes)), np.int16)
+    ranks[at[at >= 0], distinct[at >= 0, 2]] = first[at >= 0]
     return {
         "part.task": np.zeros(len(distinct), np.int32),
         "part.class": distinct[:, 2].astype(np.int8),
@@ -209,6 +217,7 @@ def _labelings(
         "part.cumulative": np.where(at_least, every, 0.0).sum(axis=1),
         "part.place": at_least.sum(axis=1).astype(np.int16),
         "part.rank": first,
+        "span.rank": ranks,  # (S, W) smallest rank whose labeling has the entity, 0 where none listed does
         "labeling.left_out": left,
         "labeling.count": counts,
         "labeling.listed": np.array([count], np.int16),

@@ -15,6 +15,7 @@ from conformal.subsequence import EntityMethod, Ints, score_spans
 from conformal.thresholds import calibrate
 
 SHARES = (0.1, 0.2, 0.3)
+REVIEW_VALUE = "least confidence plus expected wrong spans"  # what the queue uses: backend.store.ranked.review_value
 
 
 def actions(study: Study, judged: Judged, *, max_shown: int = 5) -> dict[str, float]:
@@ -50,7 +51,7 @@ def flag_figures(study: Study, *, alpha: str, split: int = 0) -> dict[str, float
         entity_method=method,
         allow_empty=True,
     )
-    scores = score_spans(d["span.probability"]).scores(method.name)
+    scores = method.scores(score_spans(d["span.probability"]))
     tables = [thresholds.label_pool(label).table for label in (*d.classes, "O")]
     held = np.column_stack([table.contains(scores[:, w], alpha) for w, table in enumerate(tables)])
     order = np.argsort(d["span.task"], kind="stable")
@@ -89,6 +90,7 @@ def queue_statistics(study: Study, judged: Judged) -> dict[str, Floats]:
         "margin of the two best": second - np.exp(best),
         "set size, then least confidence": np.where(size == 0, np.inf, size) + 1e-6 * -best,
         "expected wrong spans": _expected_errors(study)[tasks],
+        REVIEW_VALUE: _expected_errors(study)[tasks] - best,
         "weakest entity": weakest,
     }
 

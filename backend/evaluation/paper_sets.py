@@ -6,7 +6,6 @@ Sets are looked for among the DETAILED best labelings, as in the paper: a truth 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -16,22 +15,30 @@ from backend.evaluation.decoding import DETAILED
 from backend.evaluation.study import Judged, Study
 from conformal.evaluation import Outcomes
 from conformal.integrated_paper import sidak_thresholds
-from conformal.quantile import Floats, threshold
+from conformal.naive import split_conditional, split_level
+from conformal.quantile import Floats, Level, exact_level, threshold
 from conformal.raps import raps
 from conformal.subsequence import Ints
 
-# Name -> (entity score, how alpha is spent on the entities of a labeling).
+# Name -> (entity score, how alpha is spent on the entities of a labeling). Naive and conditional spend a part of it on
+# the first rank of an entity; conditional takes its second threshold from the entities inside the first (approximate).
 VARIANTS = {
     "int. nc1, no Šidák": ("nc1", "none"),
     "int. nc1, Šidák": ("nc1", "sidak"),
     "int. nc2, Šidák": ("nc2", "sidak"),
     "int. nc3, Šidák": ("nc3", "sidak"),
     "int. RAPS+nc1, Šidák": ("raps", "sidak"),
+    "int. RAPS+nc2, Šidák": ("raps2", "sidak"),
+    "int. naive+nc1, Šidák": ("nc1", "naive"),
+    "int. naive+nc2, Šidák": ("nc2", "naive"),
+    "int. conditional+nc1, Šidák": ("nc1", "conditional"),
+    "int. conditional+nc2, Šidák": ("nc2", "conditional"),
     "int. index, Šidák": ("idx", "sidak"),
     "int. nc1 and index": ("nc1", "half"),
     "span sets, union bound": ("nc1", "union"),
 }
-_GRID = tuple(product((0.001, 0.01, 0.05), (1, 5)))
+_GRID = tuple(product((0.0, 1e-4, 0.001, 0.01, 0.05), (1, 5)))[1:]  # lam = 0 once: the score itself
+_SHARES = ("0.1", "0.3", "0.5")
 
 
 class PaperSets:
@@ -45,7 +52,8 @@ class PaperSets:
         self.true = d["entity.label"] < self.classes
         self._folded: dict[str, list[npt.NDArray[np.float32]]] = {}
         self.lam, self.r0 = 0.01, 1
-        self.lam, self.r0 = self._search()
+        self._tuned: dict[str, tuple[float, int]] = {}
+        self._shares: dict[str, str] = {}
 
     def part_scores(self, kind: str) -> npt.NDArray[np.float32]:
         """Score the distinct entities of the listed labelings."""
@@ -72,30 +80,39 @@ class PaperSets:
             return np.asarray(np.where(place > 0, place, np.inf), np.float32)
         if kind == "idx":
             return np.asarray(np.where(rank > 0, rank, np.inf), np.float32)
-        return np.asarray(raps(1.0 - p, rank, lam=self.lam, r0=self.r0), np.float32)
+        base = np.where(p > 0, sums if kind == "raps2" else 1.0 - p, np.inf)
+        return np.asarray(raps(base, rank, lam=self.lam, r0=self.r0), np.float32)
 
     def folded(self, kind: str) -> list[npt.NDArray[np.float32]]:
         """Return, per class, the strangest entity of each listed labeling: (T, DETAILED)."""
         if kind not in self._folded:
             values = self.part_scores(kind)
             codes = self.study.decoded["part.class"]
-            self._folded = {
-                kind: [self.study.fold_parts(values, only=codes == w).astype(np.float32) for w in range(self.classes)]
-            }
+            kept = {name: held for name, held in self._folded.items() if name == "idx"}  # two at a time, for memory
+            made = [self.study.fold_parts(values, only=codes == w).astype(np.float32) for w in range(self.classes)]
+            self._folded = kept | {kind: made}
         return self._folded[kind]
 
-    def taus(self, kind: str, rule: str, calibration: Ints, alpha: str) -> Floats:
-        """Return thresholds (classes, most + 1) by the number of predicted entities."""
+    def taus(self, kind: str, rule: str, calibration: Ints, alpha: Level, *, first: Floats | None = None) -> Floats:
+        """Return thresholds (classes, most + 1) by the number of predicted entities.
+
+        `first` are thresholds on the rank: then only entities inside them are looked at, count by count.
+        """
         d = self.study.decoded
         chosen = np.zeros(len(d), np.bool_)
         chosen[calibration] = True
         here = self.true & chosen[d["entity.task"]]
         scores, labels = self.true_scores(kind), d["entity.label"]
-        level = Fraction(alpha) / (2 if rule == "half" else 1)
+        level = exact_level(alpha) / (2 if rule == "half" else 1)
         rows = []
         for w in range(self.classes):
             own = scores[here & (labels == w)]
-            if rule in ("sidak", "half"):
+            if first is not None:
+                ranks = self.true_scores("idx")[here & (labels == w)]
+                inside = {tau: own[ranks <= tau] for tau in set(first[w].tolist())}
+                by_count = {tau: sidak_thresholds(held, level, most=self.most) for tau, held in inside.items()}
+                rows.append(np.array([by_count[tau][s] for s, tau in enumerate(first[w].tolist())]))
+            elif rule in ("sidak", "half", "naive"):
                 rows.append(sidak_thresholds(own, level, most=self.most))
             else:
                 each = [level / max(1, s) if rule == "union" else level for s in range(self.most + 1)]
@@ -125,21 +142,46 @@ class PaperSets:
         kind, rule = VARIANTS[name]
         if kind == "idx":
             return self.reach(self.taus("idx", rule, calibration, alpha), test)
+        if rule in ("naive", "conditional"):
+            return self._two(kind, rule, calibration, test, alpha, share=self._share(name))
+        if kind.startswith("raps"):
+            self.lam, self.r0 = self._search(kind)
         kept = self.members(kind, self.taus(kind, rule, calibration, alpha), test)
         if rule == "half":
             kept &= self.reach(self.taus("idx", rule, calibration, alpha), test)
         return kept
 
-    def _search(self) -> tuple[float, int]:
+    def _two(
+        self, kind: str, rule: str, calibration: Ints, test: Ints, alpha: str, *, share: str
+    ) -> npt.NDArray[np.bool_]:
+        """Keep labelings whose entities are within a threshold on the rank and one on the score."""
+        split = split_level if rule == "naive" else split_conditional
+        alpha1, alpha2 = split(alpha, share)
+        first = self.taus("idx", "sidak", calibration, alpha1)
+        second = self.taus(kind, rule, calibration, alpha2, first=first if rule == "conditional" else None)
+        return self.members("idx", first, test) & self.members(kind, second, test)
+
+    def _share(self, name: str) -> str:
+        """Choose the part of alpha that goes to the rank on the tuning part, for small sets at 0.95."""
+        if name not in self._shares:
+            kind, rule = VARIANTS[name]
+            part = self.study.tuning
+            found = {s: float(self._two(kind, rule, part, part, "0.05", share=s).sum()) for s in _SHARES}
+            self._shares[name] = min(found, key=lambda share: found[share])
+        return self._shares[name]
+
+    def _search(self, kind: str) -> tuple[float, int]:
         """Choose lam and r0 of RAPS on the tuning part, for small sets at 0.95."""
-        part = self.study.tuning
-        found: dict[tuple[float, int], float] = {}
-        for self.lam, self.r0 in _GRID:
-            self._folded = {}
-            kept = self.members("raps", self.taus("raps", "sidak", part, "0.05"), part)
-            found[self.lam, self.r0] = float(kept.sum(axis=1).mean())
-        self._folded = {}
-        return min(found, key=lambda key: found[key])
+        if kind not in self._tuned:
+            part = self.study.tuning
+            found: dict[tuple[float, int], float] = {}
+            for self.lam, self.r0 in _GRID:
+                self._folded.pop(kind, None)
+                kept = self.members(kind, self.taus(kind, "sidak", part, "0.05"), part)
+                found[self.lam, self.r0] = float(kept.sum(axis=1).mean())
+            self._folded.pop(kind, None)
+            self._tuned[kind] = min(found, key=lambda key: found[key])
+        return self._tuned[kind]
 
 
 def run_paper(

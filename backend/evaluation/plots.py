@@ -39,7 +39,7 @@ def _svg(figure: Figure) -> bytes:
 
     buffer = io.BytesIO()
     # Fixed salt and no date: equal results give equal bytes.
-    with mpl.rc_context({"svg.hashsalt": "surespan", "svg.fonttype": "path"}):
+    with mpl.rc_context({"svg.hashsalt": "surespan", "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backend.evaluation.study import COMPARED
 from backend.evaluation.tables import at, mean
-from conformal.scores import METHODS
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def recommend(results: dict[str, Any], *, alpha: str, laws: Sequence[str]) -> Re
     """
     candidates: list[tuple[float, str]] = []
     refused: list[str] = []
-    for name, worth in METHODS.items():
+    for name, worth in COMPARED.items():
         records = results[f"{name}|strata"]
         if worth != "exact":
             continue

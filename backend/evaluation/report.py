@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.evaluation.effort import REVIEW_VALUE
+from backend.evaluation.law_tables import below_target_table, class_law_table, group_law_table
 from backend.evaluation.plots import all_plots
 from backend.evaluation.recommend import Recommendation, recommend
 from backend.evaluation.tables import Table, all_tables
@@ -30,12 +32,19 @@ def write_report(
 ) -> Recommendation:
     """Write tables (Markdown and CSV), plots (SVG), `report.html` and `results.json` into a directory."""
     out.mkdir(parents=True, exist_ok=True)
+    middle = [a for a in alphas if a != "0.01"]
+    laws = [table(results, middle) for table in (group_law_table, class_law_table, below_target_table)]
     tables = all_tables(results, alphas)
+    tables[3:3] = laws
     plots = all_plots(results, alphas)
     main = "0.05" if "0.05" in alphas else alphas[0]
-    chosen = recommend(results, alpha=main, laws=[a for a in alphas if a != "0.01"])
-    order = max(results["effort"]["queue"], key=lambda row: row["actions 20%"])["order"]
-    queue = f"The review order that finds most corrections in the first fifth of the queue: {order}."
+    chosen = recommend(results, alpha=main, laws=middle)
+    found = {row["order"]: row["actions 20%"] for row in results["effort"]["queue"]}
+    order = max(found, key=lambda each: found[each])
+    queue = (
+        f"The review order that finds most corrections in the first fifth of the queue: {order} ({found[order]:.3f}; "
+        f"random {found['random']:.3f}, {REVIEW_VALUE}, which the queue uses, {found[REVIEW_VALUE]:.3f})."
+    )
     lines = [
         "# Evaluation",
         "",

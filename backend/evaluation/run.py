@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from backend.evaluation.decoding import DETAILED, data_hash, decode_files
 from backend.evaluation.effort import actions, flag_figures, queue_figures
 from backend.evaluation.paper_sets import VARIANTS, run_paper
 from backend.evaluation.span_sets import run_spans
-from backend.evaluation.study import LEVELS, Study, run_method
+from backend.evaluation.study import COMPARED, LEVELS, Study, run_method
 from backend.tagger.tagger import Tagger
 from conformal.evaluation import edf_distance
-from conformal.scores import METHODS, Boundary
+from conformal.names import SPAN_METHODS
+from conformal.scores import Boundary
 from conformal.subsequence import EntityMethod
 
-VERSION = 1
+VERSION = 2
 # Methods that are judged under the paper's convention too: probabilities over the 100 best labelings.
 TOP_K = ("nc1", "nc2", "nc3", "raps+nc1", "raps+nc2", "naive+nc1", "conditional_paper+nc1")
 _KS_DRAWS, _KS_REPEATS = 100, 100
@@ -52,49 +54,100 @@ def prepare(
     cache: Path,
     rows: int | None = None,
     seed: int = 0,
+    merge: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Study, str]:
     """Decode labelled files, or read them from the cache; return the study and a key that names model and data."""
-    decoded = decode_files(tagger, files, cache=cache, rows=rows, seed=seed, progress=progress)
+    decoded = decode_files(tagger, files, cache=cache, rows=rows, seed=seed, merge=merge, progress=progress)
     parts = [tagger.hash, *tagger.space.classes, *(data_hash(path) for path in files), str(rows), str(seed)]
     return Study(decoded, seed), hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
 def evaluate(
-    study: Study, plan: Plan, *, store: Path, key: str, progress: Callable[[str, int, int], None] | None = None
+    study: Study,
+    plan: Plan,
+    *,
+    store: Path,
+    key: str,
+    jobs: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
-    """Return the figures of everything; `key` names model and data, `store` is where finished pieces are kept."""
+    """Return the figures of everything; `key` names model and data, `store` is where finished pieces are kept.
+
+    With `jobs` above 1 pieces are worked out by that many processes, forked, so that they share the decoded texts.
+    """
     store.mkdir(parents=True, exist_ok=True)
-    pieces: list[tuple[str, Callable[[], Any]]] = [
-        (f"{name}|{'strata' if strata else 'no strata'}", partial(_method, study, plan, name, strata))
-        for name in METHODS
-        for strata in (True, False)
-    ]
-    pieces += [(f"{name}|top {DETAILED}", partial(_method, study, plan, name, False, DETAILED)) for name in TOP_K]
-    pieces += [(name, partial(_paper, study, plan, name)) for name in VARIANTS]
-    pieces.append(("spans", lambda: _spans(study, plan)))
-    pieces.append(("boundary", lambda: _boundary(study, plan)))
-    pieces.append(("effort", lambda: _effort(study)))
-    pieces.append(("ks", lambda: _ks(study)))
-    results: Results = {}
-    for number, (name, work) in enumerate(pieces):
+    pieces = _pieces(study, plan)
+    paths = {name: _path(store, f"{key}|{VERSION}|{asdict(plan)}|{name}") for name in pieces}
+    missing = [name for name in pieces if not paths[name].exists()]
+    done = len(pieces) - len(missing)
+
+    def tell(name: str) -> None:
         if progress is not None:
-            progress(name, number, len(pieces))
-        results[name] = _stored(store, f"{key}|{VERSION}|{asdict(plan)}|{name}", work)
-    if progress is not None:
-        progress("done", len(pieces), len(pieces))
-    return results
+            progress(name, done, len(pieces))
+
+    if jobs > 1 and len(missing) > 1:
+        _share(study)
+        context = get_context("fork")  # the texts are shared, not sent; nothing here starts threads
+        with context.Pool(jobs, initializer=_inherit, initargs=(study, plan)) as pool:
+            for name in pool.imap_unordered(_work, [(name, paths[name]) for name in missing]):
+                done += 1
+                tell(name)
+    else:
+        for name in missing:
+            tell(name)
+            _save(paths[name], pieces[name]())
+            done += 1
+    tell("done")
+    results = {name: json.loads(path.read_text()) for name, path in paths.items()}
+    spans = [name for name in results if name.startswith("spans|")]
+    return results | {"spans": [record for name in spans for record in results.pop(name)]}
 
 
-def _stored(store: Path, key: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
-    path = store / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
-    if path.exists():
-        return json.loads(path.read_text())
-    made = json.loads(json.dumps(work()))
+def _pieces(study: Study, plan: Plan) -> dict[str, Callable[[], Any]]:
+    made: dict[str, Callable[[], Any]] = {
+        f"{name}|{'strata' if strata else 'no strata'}": partial(_method, study, plan, name, strata)
+        for name in COMPARED
+        for strata in (True, False)
+    }
+    made |= {f"{name}|top {DETAILED}": partial(_method, study, plan, name, False, DETAILED) for name in TOP_K}
+    made |= {name: partial(_paper, study, plan, name) for name in VARIANTS}
+    made |= {f"spans|{method}": partial(_spans, study, plan, method) for method in _SPANS}
+    made["boundary"] = partial(_boundary, study, plan)
+    made["effort"] = partial(_effort, study)
+    made["ks"] = partial(_ks, study)
+    return made
+
+
+_SPANS = {name: EntityMethod(name) for name in SPAN_METHODS} | {"nc1, pooled": EntityMethod("nc1", "pooled")}
+_inherited: dict[str, Callable[[], Any]] = {}
+
+
+def _share(study: Study) -> None:
+    """Work out before forking what every piece needs, so that it is there once."""
+    for each in (study.rows, study.entities, study.cumulative, study.counts, study.cell_codes, study.rest):
+        len(each)
+
+
+def _inherit(study: Study, plan: Plan) -> None:
+    _inherited.update(_pieces(study, plan))
+
+
+def _work(item: tuple[str, Path]) -> str:
+    name, path = item
+    if not path.exists():  # another run may have made it meanwhile
+        _save(path, _inherited[name]())
+    return name
+
+
+def _path(store: Path, key: str) -> Path:
+    return store / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
+
+
+def _save(path: Path, made: Any) -> None:  # noqa: ANN401 - JSON
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps(made))
-    unfinished.replace(path)
-    return made
+    unfinished.replace(path)  # whole, or not at all
 
 
 def _method(study: Study, plan: Plan, name: str, strata: bool, top_k: int | None = None) -> list[dict[str, Any]]:
@@ -131,8 +184,8 @@ def _paper(study: Study, plan: Plan, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _spans(study: Study, plan: Plan) -> list[dict[str, Any]]:
-    methods = [EntityMethod(name) for name in ("nc1", "nc2", "nc3")] + [EntityMethod("nc1", "pooled")]
+def _spans(study: Study, plan: Plan, method: str) -> list[dict[str, Any]]:
+    methods = [_SPANS[method]]
     return [asdict(each) for each in run_spans(study, splits=plan.splits, alphas=plan.alphas, methods=methods)]
 
 

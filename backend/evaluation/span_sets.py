@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.evaluation.study import Study
+from conformal.evaluation import cut_points, within
 from conformal.labels import OUTSIDE
+from conformal.quantile import Floats, ScoreTable
 from conformal.rows import TaskRows
-from conformal.subsequence import EntityMethod, score_spans
+from conformal.scores import Tuned
+from conformal.subsequence import EntityMethod, Ints, score_spans
 from conformal.thresholds import calibrate
 
 
@@ -30,6 +34,61 @@ class SpanFigures:
     sizes: tuple[float, ...]
     junk: float
     entities: tuple[int, ...]
+    tasks: tuple[int, ...]
+    overall: tuple[float, float]  # coverage and size of a random true entity, every one counted alike
+    hits: tuple[int, ...]  # one random entity of each test task that has the class: how many are covered
+    n: tuple[int, ...]  # calibration tasks behind each class
+    tuned: dict[str, float | str | None]
+
+
+# What RAPS, conditional and naive are tried with on the tuning part.
+_LAMBDAS, _R0S, _CAPS, _SHARES = (0.0, 0.001, 0.01, 0.05), (1, 5), (2, 5, 20, 100), ("0.05", "0.1", "0.3", "0.5")
+
+
+def tuned_spans(study: Study, method: EntityMethod, *, alpha: str = "0.05") -> EntityMethod:
+    """Freeze a span method on the tuning part: the values with the smallest sets of true entities at 0.95."""
+    if not method.needs_tuning:
+        return method
+    options = {
+        "raps": [replace(method, tuned=Tuned(lam=lam, r0=r0)) for lam in _LAMBDAS for r0 in _R0S],
+        "conditional": [replace(method, limit=cap, tuned=Tuned()) for cap in _CAPS],
+        "naive": [replace(method, tuned=Tuned(share=share)) for share in _SHARES],
+    }[method.family]
+    found: dict[int, float] = {}
+    d = study.decoded
+    part = np.zeros(len(d), np.bool_)
+    part[study.tuning] = True
+    true = part[d["span.task"]] & (d["span.true"] >= 0)
+    for number, option in enumerate(options):
+        tables = _tables(study, option, study.tuning)
+        spans = _span_scores(study, option, true)
+        found[number] = float(
+            sum(within(spans[:, w], cut_points(table, alpha)).mean() for w, table in enumerate(tables))
+        )
+    return options[min(found, key=lambda number: (found[number], number))]
+
+
+def _span_scores(study: Study, method: EntityMethod, chosen: npt.NDArray[np.bool_]) -> Floats:
+    """Score every label of some spans: (S, W + 1), or (S, W + 1, 2) for naive."""
+    d = study.decoded
+    p = d["span.probability"][chosen]
+    outside = np.arange(p.shape[1]) == p.shape[1] - 1
+    ranks = np.column_stack([d["span.rank"][chosen], np.ones(len(p), np.int16)])
+    return method.scores(score_spans(p), rank=ranks, outside=outside)
+
+
+def _tables(study: Study, method: EntityMethod, tasks: Ints) -> list[ScoreTable]:
+    rows = study.entities
+    known = np.zeros(len(study.decoded), np.bool_)
+    known[tasks] = True
+    thresholds = calibrate(
+        TaskRows.of((), np.zeros(0)),
+        rows.take(known[rows.task]),
+        classes=study.decoded.classes,
+        entity_method=method,
+        allow_empty=True,
+    )
+    return [thresholds.label_pool(label).table for label in (*study.decoded.classes, OUTSIDE)]
 
 
 def run_spans(
@@ -40,32 +99,35 @@ def run_spans(
     labels = (*d.classes, OUTSIDE)
     rows = study.entities
     codes = d["entity.label"]
-    nothing = TaskRows.of((), np.zeros(0))
+    every = np.ones(len(d["span.task"]), np.bool_)
     false = (d["span.best"] >= 0) & (d["span.true"] < 0)
-    for method in methods:
-        scores = rows.scored.scores(method.name)
-        spans = score_spans(d["span.probability"]).scores(method.name)
+    for plain in methods:
+        method = tuned_spans(study, plain)
+        scores = method.scores(rows.scored, rank=rows.rank, outside=codes == len(d.classes))
+        spans = _span_scores(study, method, every)
         for split in range(splits):
             calibration, test = study.split(split)
-            known, judged = np.zeros(len(d), np.bool_), np.zeros(len(d), np.bool_)
-            known[calibration], judged[test] = True, True
-            thresholds = calibrate(
-                nothing, rows.take(known[rows.task]), classes=d.classes, entity_method=method, allow_empty=True
-            )
-            tables = [thresholds.label_pool(label).table for label in labels]
+            judged = np.zeros(len(d), np.bool_)
+            judged[test] = True
+            tables = _tables(study, method, calibration)
             here = judged[d["span.task"]]
+            truth, wrong = d["span.true"][here], false[here]
+            own = [np.flatnonzero(judged[rows.task] & (codes == w)) for w in range(len(labels))]
+            drawn = [_one_each(rows.task[mine], [study.seed, 6, split, w]) for w, mine in enumerate(own)]
             for alpha in alphas:
-                held = np.column_stack([table.contains(spans[:, w], alpha) for w, table in enumerate(tables)])
-                coverage, sizes, counts = [], [], []
-                for w, table in enumerate(tables):
-                    own = judged[rows.task] & (codes == w)
-                    _, inverse, each = np.unique(rows.task[own], return_inverse=True, return_counts=True)
+                cuts = [cut_points(table, alpha) for table in tables]
+                held = np.column_stack([within(spans[here, w], cut) for w, cut in enumerate(cuts)])
+                coverage, sizes, hits, counted = [], [], [], []
+                for w, cut in enumerate(cuts):
+                    inside = within(scores[own[w]], cut)
+                    _, inverse, each = np.unique(rows.task[own[w]], return_inverse=True, return_counts=True)
                     weights = 1.0 / (each[inverse] * max(each.size, 1))
-                    coverage.append(float(weights[table.contains(scores[own], alpha)].sum()))
-                    counts.append(int(own.sum()))
-                    such = here & (d["span.true"] == w) if w < len(d.classes) else here & (d["span.true"] < 0)
+                    coverage.append(float(weights[inside].sum()))
+                    hits.append(int(inside[drawn[w]].sum()))
+                    counted.append((int(inside.sum()), inside.size))
+                    such = truth == w if w < len(d.classes) else truth < 0
                     sizes.append(float(held[such].sum(axis=1).mean()) if such.any() else float("nan"))
-                junk = float(held[here & false, :-1].sum(axis=1).mean()) if (here & false).any() else float("nan")
+                junk = float(held[wrong, :-1].sum(axis=1).mean()) if wrong.any() else float("nan")
                 yield SpanFigures(
                     f"{method.name}, {method.weights}",
                     alpha,
@@ -74,5 +136,24 @@ def run_spans(
                     tuple(coverage),
                     tuple(sizes),
                     junk,
-                    tuple(counts),
+                    tuple(mine.size for mine in own),
+                    tuple(mine.size for mine in drawn),
+                    (
+                        sum(c for c, _ in counted[:-1]) / max(1, sum(m for _, m in counted[:-1])),
+                        float(held[truth >= 0].sum(axis=1).mean()) if (truth >= 0).any() else float("nan"),
+                    ),
+                    tuple(hits),
+                    tuple(table.n for table in tables),
+                    {
+                        "limit": method.limit,
+                        **({} if method.tuned is None else {"lam": method.tuned.lam, "r0": method.tuned.r0}),
+                        **({} if method.tuned is None else {"share": method.tuned.share}),
+                    },
                 )
+
+
+def _one_each(tasks: Ints, seed: Sequence[int]) -> Ints:
+    """Draw one row of every task: positions among `tasks`."""
+    order = np.random.default_rng(list(seed)).permutation(tasks.size)
+    _, first = np.unique(tasks[order], return_index=True)
+    return np.asarray(order[first], dtype=np.int64)

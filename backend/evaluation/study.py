@@ -6,7 +6,7 @@ decided by the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluation.decoding import DETAILED, LISTED, Decoded
-from conformal.evaluation import Outcomes, head_sizes
+from conformal.evaluation import Outcomes, cut_points, head_sizes, within
 from conformal.integrated import worst_parts
 from conformal.labels import OUTSIDE
 from conformal.quantile import Floats, ScoreTable
-from conformal.rows import EntityRows, TaskRows
-from conformal.scores import Boundary, Method, Ranks, Tuned
+from conformal.rows import EntityRows, TaskRows, coded
+from conformal.scores import METHODS, Boundary, Method, Ranks, Tuned
 from conformal.strata import WHOLE, Strata
 from conformal.subsequence import Ints
 from conformal.thresholds import Thresholds, calibrate
 from conformal.tuning import RankedLists, tune
 
+# Every full-sequence method with a score of its own; the paper's integrated sets are judged by `paper_sets`.
+COMPARED = {name: worth for name, worth in METHODS.items() if worth != "heuristic"}
 LEVELS = ("0.2", "0.1", "0.05", "0.025", "0.01")
 NO_STRATA = Strata(by_language=False, lengths=())
 _TUNING_LISTS = 2000  # tuning tasks whose lists the grid search looks at
@@ -56,6 +58,19 @@ class Study:
             self.strata.cell(length=length, language=d.languages[code])
             for length, code in zip(d["task.length"].tolist(), d["task.language"].tolist(), strict=True)
         )
+
+    @cached_property
+    def cell_codes(self) -> tuple[tuple[str, ...], Ints]:
+        """The strata that occur, and each task's among them."""
+        return coded(self.cells)
+
+    def codes_of(self, tasks: Ints, *, strata: bool) -> tuple[list[str], Ints]:
+        """Return the strata of some tasks (one for all of them without strata), and each task's among them."""
+        if not strata:
+            return [WHOLE], np.zeros(tasks.size, np.int64)
+        names, every = self.cell_codes
+        used, codes = np.unique(every[tasks], return_inverse=True)
+        return [names[i] for i in used.tolist()], codes.ravel()
 
     @cached_property
     def rows(self) -> TaskRows:
@@ -94,7 +109,11 @@ class Study:
     @cached_property
     def cumulative(self) -> Floats:
         """Cumulative probabilities of the listed labelings: (T, LISTED)."""
-        return np.asarray(np.cumsum(np.exp(self.logs, dtype=np.float64), axis=1))
+        result = np.empty(self.logs.shape)
+        for first in range(0, len(result), 4096):  # a part at a time: the whole twice over would be too much memory
+            part = slice(first, first + 4096)
+            np.cumsum(np.exp(self.logs[part], dtype=np.float64), axis=1, out=result[part])
+        return result
 
     @cached_property
     def mass(self) -> Floats:
@@ -125,7 +144,8 @@ class Study:
 
     def tuned(self, name: str, alpha: str, *, limit: int | None = None, strata: bool = True) -> Method:
         """Freeze a method on the tuning part, for small sets at level alpha."""
-        method = Method(name, limit=limit if Method(name).needs_rank else None)
+        plain = Method(name)
+        method = Method(name, limit=limit if plain.needs_rank and not plain.goes_on else None)
         own = self.entities.take(np.isin(self.entities.task, self.tuning))
         lists = None
         part = self.tuning
@@ -207,59 +227,62 @@ def judge_heads(
     study: Study, method: Method, rows: TaskRows, thresholds: Thresholds, test: Ints, alpha: str, *, strata: bool
 ) -> Judged:
     """Judge sets that are heads of ranked lists: sizes by bisection on the lists."""
-    cells = [study.cells[i] if strata else WHOLE for i in test.tolist()]
-    names = sorted(set(cells))
-    place = {name: i for i, name in enumerate(names)}
-    codes = np.array([place[cell] for cell in cells])
-    order = np.argsort(codes, kind="stable")
-    tasks, codes = test[order], codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(names) + 1))
+    names, codes = study.codes_of(test, strata=strata)
     tables = [thresholds.pool(name).table for name in names]
-    u = rows.u[tasks] if rows.u is not None else None
+    u = rows.u[test] if rows.u is not None else None
+    plain = replace(method, boundary=Boundary.INCLUDE)
+    by_cut = method.boundary is Boundary.INCLUDE or method.smooths_scores
+    cuts = np.array([cut_points(table, alpha) for table in tables])[codes] if by_cut else np.zeros((0, 1))
 
-    def contains(ranks: Ranks, previous: Callable[[], Floats] | None = None) -> npt.NDArray[np.bool_]:
-        scores = method.scores(ranks, u=u if method.smooths_scores else None)
-        before = previous() if previous is not None else None
-        found = np.zeros(tasks.size, dtype=np.bool_)
+    def contains(ranks: Ranks, at_rows: Ints, before: Floats | None = None) -> npt.NDArray[np.bool_]:
+        draws = None if u is None else u[at_rows]
+        scores = method.scores(ranks, u=draws if method.smooths_scores else None)
+        if by_cut:
+            return within(scores, cuts[at_rows])
+        found = np.zeros(at_rows.size, dtype=np.bool_)
         for i, table in enumerate(tables):
-            here = slice(int(bounds[i]), int(bounds[i + 1]))
+            here = codes[at_rows] == i
             found[here] = method.members(
                 scores[here],
                 table,
                 alpha,
                 previous=None if before is None else before[here],
-                u=None if u is None or not method.needs_u else u[here],
+                u=None if draws is None or not method.needs_u else draws[here],
             )
         return found
 
-    needs_previous = method.boundary in (Boundary.FULL, Boundary.PAPER)
-    plain = replace(method, boundary=Boundary.INCLUDE)
-
-    def at(rank: Ints) -> Ranks:
+    def at(at_rows: Ints, rank: Ints) -> Ranks:
+        tasks = test[at_rows]
         logs = study.logs[tasks, rank - 1].astype(np.float64)
         return Ranks(logs, rank, study.cumulative[tasks, rank - 1], study.mass[tasks])
 
-    def before(rank: Ints) -> Floats:
-        return np.where(rank > 1, plain.scores(at(np.maximum(rank - 1, 1))), -np.inf)
+    needs_previous = method.boundary in (Boundary.FULL, Boundary.PAPER)
 
-    sizes = head_sizes(lambda r: contains(at(r), (lambda: before(r)) if needs_previous else None), study.counts[tasks])
-    truth = rows.take(tasks).ranks
+    def inside(at_rows: Ints, rank: Ints) -> npt.NDArray[np.bool_]:
+        before = None
+        if needs_previous:
+            before = np.where(rank > 1, plain.scores(at(at_rows, np.maximum(rank - 1, 1))), -np.inf)
+        return contains(at(at_rows, rank), at_rows, before)
+
+    sizes = head_sizes(inside, study.counts[test])
+    own = rows.take(test)
+    truth = own.ranks
     truth_before = None
     if needs_previous:
-        own = rows.take(tasks)
         above = Ranks(
             own.previous if own.previous is not None else truth.log_probability,
             np.maximum(truth.rank - 1, 0),
             truth.cumulative - np.exp(truth.log_probability),
             truth.mass,
         )
-        found = plain.scores(above)
-        truth_before = np.where(truth.rank == 1, -np.inf, np.where(truth.rank > 1, found, np.inf))
-    covered = contains(truth, (lambda: truth_before) if truth_before is not None else None)
-    unbounded = np.repeat([_open(table, alpha, method) for table in tables], np.diff(bounds))
+        truth_before = np.where(truth.rank == 1, -np.inf, np.where(truth.rank > 1, plain.scores(above), np.inf))
+    covered = contains(truth, np.arange(test.size), truth_before)
+    unbounded = np.array([_open(table, alpha, method) for table in tables])[codes]
     # A set that holds a whole unfinished list goes on: it is at least this large, and not counted as closed.
-    full = (sizes >= LISTED) & ~study.decoded["task.complete"][tasks] & (sizes < (method.limit or LISTED + 1))
-    return Judged(tasks, Outcomes(covered, sizes, unbounded | full, np.where(covered, truth.rank, 0)))
+    full = (sizes >= LISTED) & ~study.decoded["task.complete"][test]
+    if not method.goes_on and method.limit is not None:
+        full &= sizes < method.limit
+    return Judged(test, Outcomes(covered, sizes, unbounded | full, np.where(covered, truth.rank, 0)))
 
 
 def _open(table: ScoreTable, alpha: str, method: Method) -> bool:
@@ -282,10 +305,8 @@ def judge_integrated(
     Sizes count members among the DETAILED best labelings, as the paper's do.
     """
     own = method.scores(rows.take(test).ranks)
-    taus = np.empty(test.size)
-    cells = [study.cells[i] if strata else WHOLE for i in test.tolist()]
-    known = {cell: thresholds.pool(cell).table.threshold(alpha) for cell in set(cells)}
-    taus[:] = [known[cell] for cell in cells]
+    names, codes = study.codes_of(test, strata=strata)
+    taus = np.array([thresholds.pool(name).table.threshold(alpha) for name in names])[codes]
     return _judge_members(study, test, own <= taus, scores[test] <= taus[:, None], np.isposinf(taus))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,11 +15,12 @@ from backend.errors import NotFound
 from backend.http.bodies import read_json
 from backend.http.openapi import document
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_project
+from backend.orders import order_info
 from backend.serving.service import Service
 from backend.store.jobs import list_jobs, load_job
-from backend.store.monitor import list_alarms
+from backend.store.judgements import coverage_rows
 from backend.store.projects import find_project, list_projects, lookup_model
-from backend.store.reports import live_coverage, review_queue
+from backend.store.reports import review_queue
 from backend.store.thresholds import active_version, load_thresholds
 from backend.store.types import JobRecord, ModelRecord, ProjectRecord
 
@@ -41,7 +43,7 @@ def blueprint(service: Service) -> Blueprint:
     @routes.get("/projects")
     def projects() -> Response:
         with service.reads.read() as session:
-            return jsonify({"projects": [_project(each) for each in list_projects(session)]})
+            return jsonify({"projects": [_project(session, each) for each in list_projects(session)]})
 
     @routes.get("/projects/<uid>/thresholds")
     def thresholds(uid: str) -> Response:
@@ -51,7 +53,16 @@ def blueprint(service: Service) -> Blueprint:
     @routes.get("/projects/<uid>/coverage")
     def coverage(uid: str) -> Response:
         with service.reads.read() as session:
-            return jsonify(_coverage(session, *_find(service, session, uid), method=service.settings.method))
+            return jsonify(_coverage(session, *_find(service, session, uid)))
+
+    @routes.get("/projects/<uid>/monitor")
+    def monitor(uid: str) -> Response:
+        from backend.monitor_report import monitor_report  # noqa: PLC0415 - brings the model's libraries in
+
+        since = _since()
+        with service.reads.read() as session:
+            project, model = _find(service, session, uid)
+            return jsonify(monitor_report(session, project, model, n_min=service.settings.n_min, since=since))
 
     @routes.get("/projects/<uid>/queue")
     def queue(uid: str) -> Response:
@@ -62,6 +73,7 @@ def blueprint(service: Service) -> Blueprint:
         tasks = [
             {
                 "task": each.task,
+                "value": each.value,
                 "probability": each.probability,
                 "set_size": each.set_size,
                 "open": each.is_open,
@@ -137,16 +149,34 @@ def _limit(default: int) -> int:
     return int(raw)
 
 
+def _since() -> date | None:
+    raw = request.args.get("days")
+    if raw is None:
+        return None
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 5 and int(raw) >= 1):
+        raise InvalidPayload("a whole number from 1 to 99999 as 'days'", "something else")
+    return datetime.now(UTC).date() - timedelta(days=int(raw) - 1)
+
+
 def _find(service: Service, session: Session, uid: str) -> tuple[ProjectRecord, ModelRecord | None]:
     project = None if "\x00" in uid else find_project(session, uid)
     if project is None:
         raise NotFound("expected the id or uid of a project, got one that does not exist: see /api/v1/projects")
-    header = service.views.model_of(project)
+    header = service.views.serving_model(project)
     return project, lookup_model(session, header.name, header.hash)
 
 
-def _project(project: ProjectRecord) -> dict[str, Any]:
-    return {"uid": project.uid, "id": project.key, "title": project.title, "alpha": project.alpha}
+def _project(session: Session, project: ProjectRecord) -> dict[str, Any]:
+    info = order_info(session, project.id)
+    return {
+        "uid": project.uid,
+        "id": project.key,
+        "title": project.title,
+        "alpha": project.alpha,
+        "order": None if info.order is None else info.order.value,
+        "since": None if info.since is None else info.since.isoformat(),
+        "evidence": info.evidence,
+    }
 
 
 def _thresholds(session: Session, project: ProjectRecord, model: ModelRecord | None) -> dict[str, Any]:
@@ -160,6 +190,10 @@ def _thresholds(session: Session, project: ProjectRecord, model: ModelRecord | N
         "method": version.method,
         "evidence": version.evidence,
         "guarantee": version.guarantee,
+        "guarantees": version.details.get("guarantees", {}),
+        "gap": version.details.get("gap"),
+        "skips": version.details.get("skips"),
+        "effective_n": version.details.get("effective_n"),
         "n": version.n,
         "created_at": version.created_at.isoformat(),
         "thresholds": [
@@ -175,26 +209,11 @@ def _thresholds(session: Session, project: ProjectRecord, model: ModelRecord | N
     }
 
 
-def _coverage(session: Session, project: ProjectRecord, model: ModelRecord | None, *, method: str) -> dict[str, Any]:
-    from conformal.monitor.coverage import clopper_pearson  # noqa: PLC0415 - brings the kernels' compiler in
+def _coverage(session: Session, project: ProjectRecord, model: ModelRecord | None) -> dict[str, Any]:
+    from backend.monitor_report import alarm_list, coverage_report  # noqa: PLC0415 - brings the model's libraries in
 
-    found = [] if model is None else live_coverage(session, project.id, model_id=model.id, method=method)
-
-    def row(covered: int, total: int, opened: int) -> dict[str, Any]:
-        share = covered / total if total else None
-        interval = list(clopper_pearson(covered, total)) if total else None
-        return {"covered": covered, "total": total, "open": opened, "coverage": share, "interval_95": interval}
-
-    whole = [sum(values) for values in zip(*((s.covered, s.total, s.open) for s in found), strict=True)] or [0, 0, 0]
-    return {
-        "project": project.uid,
-        "overall": row(*whole),
-        "strata": [{"stratum": each.stratum, **row(each.covered, each.total, each.open)} for each in found],
-        "alarms": [
-            {"kind": each.kind, "stratum": each.stratum, "value": each.value, "message": each.message}
-            for each in list_alarms(session, project.id)
-        ],
-    }
+    rows = [] if model is None else coverage_rows(session, project.id, model_id=model.id)
+    return {"project": project.uid, **coverage_report(rows), "alarms": alarm_list(session, project.id)}
 
 
 def _job(job: JobRecord) -> dict[str, Any]:

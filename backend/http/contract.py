@@ -119,7 +119,7 @@ def _versions(service: Service, project: str | None) -> dict[str, Any]:
         found = None if project is None or "\x00" in project else find_project(session, project)
         active = active_version_ids(session)
         for row in list_projects(session) if project is None else [found] if found is not None else []:
-            header = service.views.model_of(row)
+            header = service.views.serving_model(row)
             model = lookup_model(session, header.name, header.hash)
             numbers = [0]
             if model is not None and project is None:

@@ -1,8 +1,4 @@
-"""`/metrics` for Prometheus: what this process counted, and what the database says now.
-
-With several gunicorn workers each process has counters of its own and answers for itself; the figures from the
-database are the same in all of them.
-"""
+"""`/metrics` for Prometheus: what the processes of this service counted, and what the database says now."""
 
 from __future__ import annotations
 
@@ -12,19 +8,22 @@ import time
 from collections.abc import Iterator
 
 from flask import Blueprint, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from backend.errors import BackendError
+from backend.http.monitor_metrics import MonitorFamilies
 from backend.serving.service import Service
-from backend.store.events import inbox_depth
+from backend.store.engine import database_now
+from backend.store.events import inbox_depth, oldest_pending
+from backend.store.jobs import count_jobs
 from backend.store.projects import list_projects, lookup_model
-from backend.store.reports import count_versions, live_coverage
+from backend.store.reports import count_versions
 from backend.store.thresholds import active_version_ids
 
 _log = logging.getLogger(__name__)
-KEPT_SECONDS = 15.0  # live coverage joins large tables; scrapes may come every second
+KEPT_SECONDS = 15.0  # scrapes may come every second
 
 
 class DatabaseCollector(Collector):
@@ -54,30 +53,30 @@ class DatabaseCollector(Collector):
 
     def _read(self) -> Iterator[Metric]:
         inbox = GaugeMetricFamily("surespan_inbox_events", "Events that wait, and that are dead.", labels=["state"])
+        behind = GaugeMetricFamily("surespan_inbox_age_seconds", "Age of the event that waits longest, 0 if none does.")
+        jobs = GaugeMetricFamily("surespan_jobs", "Jobs that wait, run or have failed.", labels=["kind", "state"])
         refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made.")
         active = GaugeMetricFamily("surespan_active_version", "Version that serves a project.", labels=["project"])
-        covered = GaugeMetricFamily(
-            "surespan_live_coverage", "Share of labelled tasks whose set held the label.", labels=["project", "stratum"]
-        )
-        judged = GaugeMetricFamily(
-            "surespan_live_coverage_tasks", "Labelled tasks behind the live coverage.", labels=["project", "stratum"]
-        )
+        monitors = MonitorFamilies()
         with self._service.reads.read() as session:
             for state, count in inbox_depth(session).items():
                 inbox.add_metric([state], count)
+            oldest = oldest_pending(session)
+            waited = 0.0 if oldest is None else (database_now(session) - oldest).total_seconds()
+            behind.add_metric([], max(0.0, waited))
+            for (kind, state), count in count_jobs(session).items():
+                jobs.add_metric([kind, state], count)
             refits.add_metric([], count_versions(session))
             versions = active_version_ids(session)
             for project in list_projects(session):
-                header = self._service.views.model_of(project)
+                header = self._service.views.serving_model(project)
                 model = lookup_model(session, header.name, header.hash)
                 if model is None:
                     continue
                 active.add_metric([project.uid], versions.get((project.id, model.id), 0))
-                method = self._service.settings.method
-                for each in live_coverage(session, project.id, model_id=model.id, method=method):
-                    covered.add_metric([project.uid, each.stratum], each.covered / each.total)
-                    judged.add_metric([project.uid, each.stratum], each.total)
-        yield from (inbox, refits, active, covered, judged)
+                monitors.add(session, project, model)
+        yield from (inbox, behind, jobs, refits, active)
+        yield from monitors.families()
 
 
 def blueprint(service: Service) -> Blueprint:
@@ -91,6 +90,6 @@ def blueprint(service: Service) -> Blueprint:
         measures.model_ready.set(service.loader.state == "ready")
         measures.backlog.set(service.recorder.backlog)
         measures.waiting.set(service.gate.waiting)
-        return Response(generate_latest(measures.registry), content_type=CONTENT_TYPE_LATEST)
+        return Response(measures.latest(), content_type=CONTENT_TYPE_LATEST)
 
     return routes

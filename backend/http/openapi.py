@@ -130,11 +130,32 @@ def _own() -> Schema:
                 [uid],
             )
         },
+        "/api/v1/projects/{uid}/monitor": {
+            "get": _get(
+                "Evidence, coverage, drift, gap, skips and alarms, each with what to do.",
+                _object(["project", "model"], project=_TEXT, evidence=_OBJECT, coverage=_OBJECT, drift=_OBJECT),
+                [uid, _query("days", _WHOLE)],
+            )
+        },
         "/api/v1/projects/{uid}/queue": {
             "get": _get(
                 "Unlabelled tasks, least certain first.",
                 _object(["project", "tasks"], project=_TEXT, tasks=_list(_OBJECT)),
                 [uid, limit],
+            )
+        },
+        "/api/v1/projects/{uid}/sync": {
+            "get": _get(
+                "What reconciliation and publishing last did.",
+                _object(
+                    ["project", "connected", "runs", "total", "publish"],
+                    project=_TEXT,
+                    connected={"type": "boolean"},
+                    runs=_WHOLE,
+                    total=_OBJECT,
+                    publish=_OBJECT,
+                ),
+                [uid],
             )
         },
         "/api/v1/jobs": {

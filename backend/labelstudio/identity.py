@@ -6,10 +6,49 @@ calibration rows of its own. This says the hash without loading the tagger, beca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from backend.labelstudio.config import Target
 from backend.tagger.hashes import folded_hash, merged_hash
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model came from, as it was named, and what it is over all its classes: enough to load it again.
+
+    `model_map` and `int8` are the settings of that name, which change what a model says.
+    """
+
+    source: str
+    hash: str
+    classes: tuple[str, ...]
+    model_map: str | None = None
+    int8: bool = False
+
+    def details(self) -> dict[str, Any]:
+        """Return this as it is kept with the model in the database."""
+        return asdict(self) | {"classes": list(self.classes)}
+
+
+def origin_of(details: Mapping[str, Any]) -> Origin | None:
+    """Read what `Origin.details` wrote; None for a model kept by a release that did not say where it came from.
+
+    >>> origin = Origin("bundled", "ab", ("PER",))
+    >>> origin_of(origin.details()) == origin, origin_of({})
+    (True, None)
+    """
+    try:
+        return Origin(
+            str(details["source"]),
+            str(details["hash"]),
+            tuple(details["classes"]),
+            details.get("model_map"),
+            bool(details.get("int8")),
+        )
+    except (KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -19,6 +58,7 @@ class ModelHeader:
     name: str
     hash: str
     classes: tuple[str, ...]
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def version(self) -> str:
@@ -32,10 +72,10 @@ def viewed(model: ModelHeader, target: Target) -> ModelHeader:
     The target's classes must be of this model.
     """
     if is_merged(target):
-        return ModelHeader(model.name, merged_hash(model.hash, target.merged), target.classes)
+        return ModelHeader(model.name, merged_hash(model.hash, target.merged), target.classes, model.origin)
     if set(target.classes) == set(model.classes):
         return model
-    return ModelHeader(model.name, folded_hash(model.hash, target.classes), target.classes)
+    return ModelHeader(model.name, folded_hash(model.hash, target.classes), target.classes, model.origin)
 
 
 def is_merged(target: Target) -> bool:

@@ -6,7 +6,7 @@ its place in the batch and says why it cannot be predicted. Messages name types 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -95,7 +95,7 @@ def read_predict(body: object) -> PredictIn:
     return PredictIn(
         project=read_project(frame, default="local"),
         label_config=_config(frame, "label_config"),
-        tasks=tuple(_task(task) for task in tasks),
+        tasks=read_tasks(tasks),
         context=tuple(each for each in regions if isinstance(each, dict)) if isinstance(regions, list) else None,
     )
 
@@ -131,6 +131,11 @@ def read_project(frame: Mapping[str, Any], *, default: str | None = None) -> str
     if not uid or len(uid) > MAX_PROJECT or uid != plain(uid, MAX_PROJECT) or not uid.isprintable():
         raise InvalidPayload(f"a project of 1 to {MAX_PROJECT} printable characters", f"{len(uid)} characters")
     return uid
+
+
+def read_tasks(tasks: Sequence[object]) -> tuple[TaskIn | None, ...]:
+    """Read tasks of any payload; None stands for what is no task object."""
+    return tuple(_task(task) for task in tasks)
 
 
 def read_text(task: TaskIn | None, tag: TextTag, *, max_text: int) -> str | Unpredictable:

@@ -15,11 +15,12 @@ from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
 from backend.outcome import Outcome, outcome_of
+from backend.serving.blindness import BlindScores
 from backend.serving.cache import AnswerCache
 from backend.serving.fetching import allowed_hosts, fetch_text
 from backend.serving.gate import FairGate
 from backend.serving.measures import Measures
-from backend.serving.presenting import Present, Presentation
+from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
 from backend.settings import Settings
 from backend.stopwatch import Stopwatch
@@ -46,11 +47,21 @@ class Chunk:
 
 
 class _Asked(NamedTuple):
-    """A task with a text, and the key of its answer."""
+    """A task with a text, the text's hash, and the key of its answer."""
 
     task: TaskIn
     text: str
+    digest: bytes
     key: Key
+
+
+class _Answer(NamedTuple):
+    """A task with its outcome (None: the prediction failed) and its draw; `blind` is by the draw that is kept."""
+
+    asked: _Asked
+    outcome: Outcome | None
+    shown: Presentation
+    blind: bool
 
 
 class ChunkPredictor:
@@ -65,9 +76,11 @@ class ChunkPredictor:
         recorder: Recorder,
         measures: Measures,
         present: Present,
+        blind_scores: BlindScores,
     ) -> None:
         self._settings, self._gate, self._cache = settings, gate, cache
-        self._recorder, self._measures, self._present = recorder, measures, present
+        self._recorder, self._measures = recorder, measures
+        self._present, self._blind_scores = present, blind_scores
         self._hosts = allowed_hosts(settings.task_hosts)
         self._recorded: OrderedDict[Key, float] = OrderedDict()
 
@@ -76,32 +89,47 @@ class ChunkPredictor:
         watch = Stopwatch()
         view = chunk.view
         asked: list[_Asked | None] = [self._ask(view, task) for task in chunk.tasks]
-        outcomes = self._answers(view, [each for each in asked if each is not None], watch)
-        entries: list[list[Result]] = []
-        served: list[ServedTask] = []
+        found = [each for each in asked if each is not None]
+        shown = self._present(view.project, [_met(each) for each in found])
+        outcomes = self._answers(view, found, watch)
+        answers = [
+            _Answer(each, outcomes.get(each.key), how, how.blind) for each, how in zip(found, shown, strict=True)
+        ]
+        with watch.measure("storing"):
+            # Before anyone sees it: the draw that is kept decides what is shown.
+            answered = iter(self._record(chunk, answers))
         with watch.measure("rendering"):
-            for each in asked:
-                outcome = None if each is None else outcomes.get(each.key)
-                if each is None or outcome is None:
-                    entries.append(render_empty(view.model_version))
-                    continue
-                shown = self._present(view.project, each.task.id)
-                entries.append(self._entry(view, each, outcome, shown))
-                if each.task.id and self._is_new(view, each, shown):
-                    served.append(ServedTask(each.task.id, each.text, each.task.created_at, shown.draw, outcome))
-        if served:
-            with watch.measure("storing"):
-                self._recorder.record(ServedBatch.of(view.project, chunk.label_config, view.model, tuple(served)))
+            entries = [
+                render_empty(view.model_version) if each is None else self._entry(view, next(answered))
+                for each in asked
+            ]
         for stage, seconds in watch.seconds.items():
             self._measures.stages.labels(stage).inc(seconds)
         return entries
 
-    def suggest(self, view: View, task: TaskIn | None, regions: Sequence[Mapping[str, Any]]) -> Result:
-        """Return the answer of interactive mode: the best labelings that hold what the annotator fixed."""
+    def suggest(
+        self, view: View, task: TaskIn | None, regions: Sequence[Mapping[str, Any]], *, label_config: str
+    ) -> Result:
+        """Return the answer of interactive mode: the best labelings that hold what the annotator fixed.
+
+        Nothing for a blind task.
+        """
         asked = self._ask(view, task)
         nothing = render_empty(view.model_version)[0]
         if asked is None:
             return nothing
+        shown = self._present(view.project, [_met(asked)])[0]
+        if asked.task.id and not shown.kept and shown.draw is not None:
+            # Asked before any prediction was fetched: the draw is kept before anything is seen.
+            drawn = ServedTask(asked.task.id, asked.text, asked.task.created_at, shown.draw, None)
+            blind = self._recorder.record(ServedBatch.of(view.project, label_config, view.model, (drawn,)))[0]
+            if blind != shown.blind:
+                self._present.forget(view.project, _met(asked))
+        else:
+            blind = shown.blind
+        if blind:  # blind means blind: completing what was drawn would show what the model thinks
+            self._measures.predicted.labels("blind").inc()
+            return render_empty(view.model_version, score=self._blind_score(view, shown))[0]
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
         from backend.tagger.spans import CharSpan  # noqa: PLC0415 - the view has the model's libraries already
 
@@ -135,8 +163,9 @@ class ChunkPredictor:
             self._refuse(found if isinstance(found, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
             return None
         predictor = view.predictor
+        digest = text_hash(found)
         key = (
-            text_hash(found),
+            digest,
             predictor.tagger.hash,
             predictor.calibration.version,
             predictor.alpha,
@@ -145,7 +174,7 @@ class ChunkPredictor:
             task.language,
             task.id if view.names_matter else None,
         )
-        return _Asked(task, found, key)
+        return _Asked(task, found, digest, key)
 
     def _answers(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
         """Return the outcomes by key; keys whose prediction failed are missing."""
@@ -159,6 +188,7 @@ class ChunkPredictor:
             try:
                 self._measures.waiting.set(self._gate.waiting)
                 with self._gate.turn(view.project):
+                    self._measures.waiting.set(self._gate.waiting)
                     made = self._make(view, mine, watch)
             except BaseException as error:
                 self._cache.give_up(claim.mine, error)
@@ -199,10 +229,40 @@ class ChunkPredictor:
         with watch.measure("rendering"):
             return {each.key: outcome_of(prediction) for each, prediction in zip(asked, made, strict=True)}
 
-    def _entry(self, view: View, asked: _Asked, outcome: Outcome, shown: Presentation) -> list[Result]:
-        if shown.blind:
-            return render_empty(view.model_version, score=shown.blind_score)
-        return render(outcome, asked.text, target=view.target, project=view.project, task=asked.task.id)
+    def _record(self, chunk: Chunk, answers: Sequence[_Answer]) -> list[_Answer]:
+        """Have what is served recorded, and return it with the blindness that is kept."""
+        view = chunk.view
+        new = {
+            i: each
+            for i, each in enumerate(answers)
+            if each.asked.task.id and self._is_new(view, each.asked, each.shown)
+        }
+        if not new:
+            return list(answers)
+        served = tuple(
+            ServedTask(each.asked.task.id, each.asked.text, each.asked.task.created_at, each.shown.draw, each.outcome)
+            for each in new.values()
+        )
+        blind = self._recorder.record(ServedBatch.of(view.project, chunk.label_config, view.model, served))
+        for (i, answer), kept in zip(list(new.items()), blind, strict=True):
+            if answer.blind != kept:
+                # Another process drew it a moment earlier, under another order; its draw is the one that counts.
+                self._present.forget(view.project, _met(answer.asked))
+                new[i] = answer._replace(blind=kept)
+        scores = [each.outcome.score for each in new.values() if each.outcome is not None and not each.blind]
+        self._blind_scores.add(view.project, view.model, scores)
+        return [new.get(i, each) for i, each in enumerate(answers)]
+
+    def _entry(self, view: View, answer: _Answer) -> list[Result]:
+        if answer.blind:
+            return render_empty(view.model_version, score=self._blind_score(view, answer.shown))
+        if answer.outcome is None:
+            return render_empty(view.model_version)
+        task = answer.asked
+        return render(answer.outcome, task.text, target=view.target, project=view.project, task=task.task.id)
+
+    def _blind_score(self, view: View, shown: Presentation) -> float:
+        return self._blind_scores.at(view.project, view.model, shown.quantile)
 
     def _is_new(self, view: View, asked: _Asked, shown: Presentation) -> bool:
         """Whether this set of this task still has to be recorded, by this process's memory."""
@@ -226,3 +286,7 @@ class ChunkPredictor:
     def _count(self, source: str, count: int) -> None:
         if count:
             self._measures.predicted.labels(source).inc(count)
+
+
+def _met(asked: _Asked) -> Met:
+    return Met(asked.task.id, asked.digest)

@@ -13,10 +13,14 @@ class FairGate:
 
     A large batch takes one turn per chunk, so a request of another project waits for the chunks under way and for at
     most one chunk of every other project.
+
+    Args:
+        urgent: a key that has every second turn if it wants to: it waits for one turn of another key at most.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._free = slots
+    def __init__(self, slots: int, *, urgent: str | None = None) -> None:
+        self._free, self._urgent = slots, urgent
+        self._last: str | None = None
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, deque[threading.Event]] = OrderedDict()
 
@@ -41,6 +45,7 @@ class FairGate:
         with self._lock:
             if self._free > 0:
                 self._free -= 1
+                self._last = key
                 return None
             ticket = threading.Event()
             self._waiting.setdefault(key, deque()).append(ticket)
@@ -52,7 +57,11 @@ class FairGate:
                 self._free += 1
                 return
             # The slot goes straight to the next key, which then moves to the end of the rotation.
-            key, queue = next(iter(self._waiting.items()))
+            key = next(iter(self._waiting))
+            if self._urgent in self._waiting and self._last != self._urgent:
+                key = str(self._urgent)
+            queue = self._waiting[key]
+            self._last = key
             ticket = queue.popleft()
             if queue:
                 self._waiting.move_to_end(key)

@@ -17,6 +17,7 @@ from backend.store import Store
 from backend.store.events import store_events
 
 MOST = 256  # deliveries in one transaction
+DELIVERIES = "inbox"  # the name under which they take their turns
 
 
 class Inbox:
@@ -84,5 +85,5 @@ class Inbox:
             done.set_result(number)
 
     def _write(self, payloads: list[dict[str, Any]]) -> list[int]:
-        with self._writing.turn("inbox"):
+        with self._writing.turn(DELIVERIES):
             return store_events(self._store, payloads)

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError, safe_open
-
 from backend.errors import ModelUnavailable
-from backend.labelstudio.identity import ModelHeader
+from backend.labelstudio.identity import ModelHeader, Origin
 from backend.logs import stack_of
 from backend.settings import Settings
-from backend.tagger.errors import TaggerError
+from backend.tagger.configured import configured_header, load_configured
+from backend.tagger.errors import InvalidModel, TaggerError
 
 if TYPE_CHECKING:  # torch is imported by the loader's thread
     from backend.tagger.tagger import Tagger
 
 _log = logging.getLogger(__name__)
 
-MODEL_FILE = "model.safetensors"
-
-
-def read_header(directory: Path) -> ModelHeader | None:
-    """Read name, hash and classes from the first bytes of a model file; None when that cannot be done."""
-    try:
-        with safe_open(directory / MODEL_FILE, framework="numpy") as file:
-            metadata = file.metadata() or {}
-        fields = json.loads(metadata["surespan"])
-        return ModelHeader(str(fields["name"]), str(metadata["hash"]), tuple(fields["classes"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        return None
-
 
 class ModelLoader:
-    """Loads the model that the settings name. `start` it after the fork, never before."""
+    """Loads the model that the settings name, or an earlier one. `start` it after the fork, never before.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    Args:
+        name: another model than that of the settings.
+        wanted: the hash that it must have: what lies there now may be another model than what was loaded once.
+    """
+
+    def __init__(self, settings: Settings, *, name: str | None = None, wanted: str | None = None) -> None:
+        self.name = name or settings.model or "bundled"
+        self._settings, self._wanted = settings.model_copy(update={"model": self.name}), wanted
         self._done = threading.Event()
         self._tagger: Tagger | None = None
         self._error: str | None = None
         self._thread: threading.Thread | None = None
-        self.name = settings.model or "bundled"
         self.seconds: float | None = None
 
     @property
@@ -53,6 +44,12 @@ class ModelLoader:
         """Where the model and its starter calibrations lie."""
         bundled = Path(__file__).parents[1] / "tagger" / "bundled"
         return bundled if self.name == "bundled" else Path(self.name)
+
+    @property
+    def source(self) -> str:
+        """What to ask for to get this model again, from whatever directory."""
+        here = Path(self.name)
+        return str(here.absolute()) if here.exists() else self.name
 
     @property
     def state(self) -> str:
@@ -74,12 +71,16 @@ class ModelLoader:
         Raises:
             ModelUnavailable: when nothing is known yet.
         """
-        if self._tagger is not None:
-            return ModelHeader(self._tagger.name, self._tagger.hash, self._tagger.space.classes)
-        found = read_header(self.directory)
-        if found is None:
+        tagger = self._tagger
+        if tagger is not None:
+            found = ModelHeader(tagger.name, tagger.hash, tagger.space.classes)
+        elif (known := configured_header(self._settings)) is not None:
+            found = ModelHeader(*known)
+        else:
             raise ModelUnavailable(self._error or "expected a model, got none yet: it is still loading")
-        return found
+        how = self._settings
+        model_map = None if how.model_map is None else str(Path(how.model_map).absolute())
+        return replace(found, origin=Origin(self.source, found.hash, found.classes, model_map, how.int8))
 
     def start(self) -> None:
         """Begin to load, in the background; once."""
@@ -109,10 +110,10 @@ class ModelLoader:
     def _load(self) -> None:
         begun = time.perf_counter()
         try:
-            from backend.tagger.tagger import load_tagger  # noqa: PLC0415 - torch takes seconds: here, not at import
             from conformal import warm_up  # noqa: PLC0415
 
-            tagger = load_tagger(self.name)
+            tagger = load_configured(self._settings)
+            self._refuse_another(tagger)
             warm_up()
             tagger.potentials(["Warm."])
             self._tagger = tagger
@@ -126,3 +127,7 @@ class ModelLoader:
             _log.error("model could not be loaded", extra={"reason": type(error).__name__, "stack": stack_of(error)})
         finally:
             self._done.set()
+
+    def _refuse_another(self, tagger: Tagger) -> None:
+        if self._wanted is not None and self._wanted != tagger.hash:
+            raise InvalidModel(f"expected the model with hash {self._wanted}, got {tagger.hash}: it was replaced")

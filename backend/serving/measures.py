@@ -1,10 +1,20 @@
-"""What the service counts and times, in a registry of its own: two apps in one process do not mix."""
+"""What the service counts and times, in a registry of its own: two apps in one process do not mix.
+
+Several gunicorn workers count together: each writes its figures into files of a directory that `surespan serve` names
+in the environment, and whichever is asked adds them up. Otherwise every scrape would tell of another process, and
+counters would seem to fall.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from backend.outcome import Outcome
+
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
 _TASKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
@@ -12,11 +22,15 @@ _SIZES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 1_000, 10_000)
 
 
 class Measures:
-    """The metrics of one app. Names, labels and meanings are listed in docs/reference/http.md."""
+    """The metrics of one app. Names, labels and meanings are listed in docs/reference/http.md.
+
+    Figures that all processes read from the database are registered in `registry` by whoever reads them.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = self.registry
+        self.shared = bool(os.environ.get(DIRECTORY))
+        own = CollectorRegistry() if self.shared else self.registry
         self.requests = Counter("surespan_requests", "Requests by route and status.", ["route", "status"], registry=own)
         self.latency = Histogram(
             "surespan_request_seconds", "Seconds to the last byte, by route.", ["route"], buckets=_SECONDS, registry=own
@@ -38,9 +52,29 @@ class Measures:
         self.served_rows = Counter(
             "surespan_served_sets", "Served sets, by what became of the record.", ["outcome"], registry=own
         )
-        self.backlog = Gauge("surespan_served_backlog", "Served sets that wait to be recorded.", registry=own)
-        self.waiting = Gauge("surespan_predict_waiting", "Chunks of tasks that wait for a turn.", registry=own)
-        self.model_ready = Gauge("surespan_model_ready", "1 when the model is in memory.", registry=own)
+        self.backlog = Gauge(
+            "surespan_served_backlog",
+            "Served sets that wait to be recorded.",
+            registry=own,
+            multiprocess_mode="livesum",
+        )
+        self.waiting = Gauge(
+            "surespan_predict_waiting",
+            "Chunks of tasks that wait for a turn.",
+            registry=own,
+            multiprocess_mode="livesum",
+        )
+        self.model_ready = Gauge(
+            "surespan_model_ready", "1 when the model is in memory.", registry=own, multiprocess_mode="livemin"
+        )
+
+    def latest(self) -> bytes:
+        """Return everything in Prometheus' text format: of this process, or of all that share a directory."""
+        if not self.shared:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together) + generate_latest(self.registry)
 
     def observe(self, outcome: Outcome) -> None:
         """Count a set that was made (not one from the cache)."""

@@ -1,23 +1,55 @@
 """Whether a task's prediction may be seen: where the streams of METHODS 8.1 come in.
 
-The service asks a `Present` function once per task and prediction. It must answer the same for the same task for ever,
-and from nothing but project and task id: what was drawn may not depend on what the model says.
+Before a task is shown for the first time it is drawn: its place in a random order, whether it audits, whether it is
+blind. The draw comes from the project's salt and the task's id, under the order in which the project gives out its
+tasks at that moment; nothing of the request's content goes into it. What was drawn is kept with the task and holds
+for ever, also when the order or the shares change, so the kept draws are looked up first, a chunk at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from backend.errors import StoreError
+from backend.serving.gate import FairGate
+from backend.serving.polling import Polled
+from backend.settings import Settings
+from backend.store import Store
+from backend.store.draws import KeptDraw, load_draws
+from backend.store.projects import LOCAL, ensure_project, find_project
+from backend.store.sampling import current_order
+from backend.store.state import SALT, ensure_salt, get_state
 from backend.store.types import Draw
+from backend.streams import Order, draw_task, uniforms
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+_REMEMBERED = 20_000  # draws that a process keeps at hand: some ten megabytes
+
+
+class Met(NamedTuple):
+    """A task as it came: its id, and the hash of its text."""
+
+    task: str
+    text: bytes
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """The draw of a task (None: nothing is drawn in this project), and the score that stands for a blind one."""
+    """The draw of a task (None: nothing is drawn), and the place among scores that stands for a blind one.
+
+    `kept` says that the draw is in the database already.
+    """
 
     draw: Draw | None = None
-    blind_score: float = 0.0
+    quantile: float = 0.0
+    kept: bool = False
 
     @property
     def blind(self) -> bool:
@@ -25,9 +57,137 @@ class Presentation:
         return self.draw is not None and self.draw.blind
 
 
-Present = Callable[[str, str], Presentation]
+class Present:
+    """Says how tasks are presented. This one shows every prediction and draws nothing: a project without streams.
+
+    The answer must be the same for the same task for ever, and may not depend on what the model says.
+    """
+
+    def __call__(self, project: str, tasks: Sequence[Met]) -> list[Presentation]:  # noqa: ARG002
+        """Return how each of these tasks is presented."""
+        return [Presentation()] * len(tasks)
+
+    def forget(self, project: str, met: Met) -> None:
+        """Drop what is remembered of a task: another draw of it was kept."""
 
 
-def show_all(project: str, task: str) -> Presentation:  # noqa: ARG001 - the signature of `Present`
-    """Show every prediction and draw nothing: how a project without streams works."""
-    return Presentation()
+@dataclass(frozen=True)
+class Streams:
+    """What is known of a project's streams: its number in the database, the salt, and the order in force."""
+
+    project_id: int
+    salt: str
+    order: Order | None
+
+
+class DrawnTasks(Present):
+    """How the tasks of real projects are presented. Safe to share between threads.
+
+    Without Label Studio (the project `local`) nothing is drawn. Where the database cannot be asked for a project's
+    salt, tasks are shown undrawn, which is recorded: their labels are never evidence.
+    """
+
+    def __init__(
+        self, settings: Settings, reads: Store, writes: Store, *, writing: FairGate, poll: float = POLL_SECONDS
+    ) -> None:
+        self._audit_share, self._blind = settings.audit_share, settings.blind
+        self._reads, self._writes, self._writing = reads, writes, writing
+        self._streams: Polled[str, Streams] = Polled(self._ask, every=poll)
+        self._kept: OrderedDict[tuple[str, Met], Presentation] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, project: str, tasks: Sequence[Met]) -> list[Presentation]:
+        """Return how each of these tasks is presented; those met for the first time are drawn."""
+        if project == LOCAL:
+            return super().__call__(project, tasks)
+        streams = self._streams.get(project)
+        if streams is None:
+            return super().__call__(project, tasks)
+        known = self._recall(project, tasks)
+        wanted = [each for each in dict.fromkeys(tasks) if each not in known and each.task]
+        stored = self._load(streams, wanted)
+        fresh = {each: self._present(project, each, streams, stored.get(each)) for each in wanted}
+        self._remember(project, fresh)
+        return [known.get(each) or fresh.get(each) or Presentation() for each in tasks]
+
+    def streams(self, project: str) -> Streams | None:
+        """Return what is known of a project's streams now, None when the database cannot be asked."""
+        return None if project == LOCAL else self._streams.get(project)
+
+    def forget(self, project: str, met: Met) -> None:
+        """Drop what is remembered of a task."""
+        with self._lock:
+            self._kept.pop((project, met), None)
+
+    def _present(self, project: str, met: Met, streams: Streams, kept: KeptDraw | None) -> Presentation:
+        quantile = uniforms(streams.salt, project, met.task).v
+        if kept is not None:
+            return Presentation(kept.draw, quantile, kept=True)
+        draw = draw_task(
+            streams.salt,
+            project,
+            met.task,
+            order=streams.order,
+            audit_share=self._audit_share,
+            blind=self._blind,
+        )
+        return Presentation(draw, quantile)
+
+    def _load(self, streams: Streams, wanted: Sequence[Met]) -> dict[Met, KeptDraw]:
+        if not wanted:
+            return {}
+        try:
+            with self._reads.read() as session:
+                found = load_draws(session, streams.project_id, wanted)
+        except StoreError as error:
+            # The hash draws the same again unless the order has changed; the record keeps the first draw anyway.
+            _log.warning("kept draws not read", extra={"reason": type(error).__name__})
+            return {}
+        return {Met(*key): kept for key, kept in found.items()}
+
+    def _ask(self, project: str, before: Streams | None) -> Streams:
+        with self._reads.read() as session:
+            row = find_project(session, project)
+            salt = None if row is None else get_state(session, row.id, SALT)
+            order = None if row is None else current_order(session, row.id)
+        if row is None or salt is None:
+            with self._writing.turn("streams"), self._writes.write() as session:
+                made = ensure_project(session, project)
+                fresh = Streams(made.id, ensure_salt(session, made.id), order)
+        else:
+            fresh = Streams(row.id, str(salt["salt"]), order)
+        if before is not None and before.order is not fresh.order:
+            _say_change(project, before.order, fresh.order)
+        return fresh
+
+    def _recall(self, project: str, tasks: Sequence[Met]) -> dict[Met, Presentation]:
+        with self._lock:
+            found = {each: shown for each in tasks if (shown := self._kept.get((project, each))) is not None}
+            for each in found:
+                self._kept.move_to_end((project, each))
+        return found
+
+    def _remember(self, project: str, shown: dict[Met, Presentation]) -> None:
+        with self._lock:
+            for each, presentation in shown.items():
+                self._kept[project, each] = presentation
+            while len(self._kept) > _REMEMBERED:
+                self._kept.popitem(last=False)
+
+
+def _say_change(project: str, before: Order | None, after: Order | None) -> None:
+    what = {
+        Order.REVIEW: "from now on only blind audit tasks calibrate",
+        Order.SEQUENTIAL: "labels made in this order do not calibrate unless the collection was shuffled",
+    }
+    _log.warning(
+        "the order in which the project gives out its tasks has changed",
+        extra={
+            "project": project,
+            "before": None if before is None else before.value,
+            "order": None if after is None else after.value,
+            "meaning": "tasks that were drawn keep their draw"
+            if after is None or after not in what
+            else f"tasks that were drawn keep their draw; {what[after]}",
+        },
+    )

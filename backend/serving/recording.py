@@ -26,7 +26,7 @@ from backend.outcome import Outcome
 from backend.serving.gate import FairGate
 from backend.serving.measures import Measures
 from backend.store import Store
-from backend.store.batches import NewTask, ensure_tasks
+from backend.store.batches import KeptTask, NewTask, ensure_tasks
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.served import record_served
 from backend.store.types import Draw, Served
@@ -40,13 +40,13 @@ _PAUSE = 1.0
 
 
 class ServedTask(NamedTuple):
-    """One task as it was answered; blind ones are recorded as shadow."""
+    """One task as it was answered; blind ones are recorded as shadow. Without an outcome only its draw is kept."""
 
     task: str
     text: str
     created_at: datetime | None
     draw: Draw | None
-    outcome: Outcome
+    outcome: Outcome | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,18 @@ class ServedBatch:
     ) -> ServedBatch:
         """Stamp a batch with the present time."""
         return cls(project, label_config, model, tasks, datetime.now(UTC))
+
+
+class Ticket(threading.Event):
+    """Set once a batch is written; `blind` then says of each task whether its kept draw is blind.
+
+    `late` says that the answer went out before: what was shown is then what the batch itself says.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blind: tuple[bool, ...] | None = None
+        self.late = False
 
 
 class Recorder:
@@ -96,23 +108,32 @@ class Recorder:
             self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
             self._thread.start()
 
-    def record(self, batch: ServedBatch, *, wait: float = PATIENCE) -> None:
-        """Have a batch written, and wait for that up to `wait` seconds; never raises for trouble with the database."""
+    def record(self, batch: ServedBatch, *, wait: float = PATIENCE) -> tuple[bool, ...]:
+        """Have a batch written, and wait for that up to `wait` seconds; never raises for trouble with the database.
+
+        Returns for each task whether it is blind: by the draw that is kept, which another process may have made a
+        moment earlier; by the batch's own where the database did not answer in time.
+        """
         done = self.postpone(batch)
         if self._thread is None:
             self._flush()
         else:
             done.wait(wait)
+        if done.blind is not None:
+            return done.blind
+        done.late = True
+        return tuple(_is_blind(task.draw) for task in batch.tasks)
 
-    def postpone(self, batch: ServedBatch) -> threading.Event:
-        """Put a batch in the queue and wait for nothing; the event is set once it is written."""
+    def postpone(self, batch: ServedBatch) -> Ticket:
+        """Put a batch in the queue and wait for nothing; the ticket is set once it is written."""
         dropped = 0
-        done = threading.Event()
+        done = Ticket()
         with self._changed:
             self._queue.append(_Queued(batch, done))
             self._rows += len(batch.tasks)
             while self._rows > self._max:
                 dropped += len(self._pop().batch.tasks)
+            self._measures.backlog.set(self._rows)
             self._changed.notify()
         if dropped:
             self._measures.served_rows.labels("dropped").inc(dropped)
@@ -167,6 +188,7 @@ class Recorder:
                 written = {id(each) for each in taken}
                 while self._queue and id(self._queue[0]) in written:
                     self._pop()
+                self._measures.backlog.set(self._rows)
             for each in taken:
                 each.done.set()
 
@@ -174,8 +196,7 @@ class Recorder:
         count = sum(len(each.batch.tasks) for each in taken)
         try:
             with self._writing.turn("record"), self._store.write() as session:
-                for each in taken:
-                    _write(session, each.batch)
+                kept = [_write(session, each.batch, late=each.done.late) for each in taken]
         except StoreConflict as error:
             if len(taken) > 1:
                 return all(self._write([each]) for each in taken)
@@ -186,27 +207,37 @@ class Recorder:
         except StoreError as error:
             _log.warning("record of served sets postponed", extra={"reason": type(error).__name__})
             return False
+        for each, blind in zip(taken, kept, strict=True):
+            each.done.blind = blind
         self._measures.served_rows.labels("recorded").inc(count)
         return True
 
 
 class _Queued(NamedTuple):
     batch: ServedBatch
-    done: threading.Event
+    done: Ticket
 
 
-def _write(session: Session, batch: ServedBatch) -> None:
+def _write(session: Session, batch: ServedBatch, *, late: bool) -> tuple[bool, ...]:
     project = ensure_project(session, batch.project, label_config=batch.label_config)
     header = batch.model
     if header is None:
-        return
-    model = ensure_model(session, header.name, header.hash, classes=header.classes)
+        return ()
+    details = None if header.origin is None else header.origin.details()
+    model = ensure_model(session, header.name, header.hash, classes=header.classes, details=details)
     kept = ensure_tasks(
         session,
         project.id,
         [
-            NewTask(task, text, outcome.language, outcome.length, draw, created_at)
-            for task, text, created_at, draw, outcome in batch.tasks
+            NewTask(
+                each.task,
+                each.text,
+                None if each.outcome is None else each.outcome.language,
+                None if each.outcome is None else each.outcome.length,
+                each.draw,
+                each.created_at,
+            )
+            for each in batch.tasks
         ],
     )
     record_served(
@@ -216,11 +247,26 @@ def _write(session: Session, batch: ServedBatch) -> None:
                 served_row(each.outcome, served_at=batch.served_at),
                 task_id=task.id,
                 model_id=model.id,
-                shadow=task.blind,
+                shadow=_shown_blind(task, each, late=late),
             )
             for task, each in zip(kept, batch.tasks, strict=True)
+            if each.outcome is not None
         ],
     )
+    return tuple(task.blind for task in kept)
+
+
+def _shown_blind(task: KeptTask, served: ServedTask, *, late: bool) -> bool:
+    own = _is_blind(served.draw)
+    if late and own != task.blind:
+        # Two processes drew it under different orders while the database was away: say what this one showed.
+        _log.warning("a task was shown otherwise than its kept draw says", extra={"task": served.task, "blind": own})
+        return own
+    return task.blind
+
+
+def _is_blind(draw: Draw | None) -> bool:
+    return draw is not None and draw.blind
 
 
 def served_row(outcome: Outcome, *, served_at: datetime) -> Served:
@@ -240,4 +286,5 @@ def served_row(outcome: Outcome, *, served_at: datetime) -> Served:
         shown=len(outcome.labelings),
         ranked=outcome.ranked,
         served_at=served_at,
+        alpha=outcome.alpha,
     )

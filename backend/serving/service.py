@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from backend.errors import BackendError
 from backend.labelstudio.payloads import PredictIn, SetupIn
 from backend.outcome import Outcome
+from backend.rescore import queue_rescores
 from backend.serving.admission import Admission
+from backend.serving.blindness import BlindScores
 from backend.serving.cache import AnswerCache
 from backend.serving.chunks import Chunk, ChunkPredictor
 from backend.serving.gate import FairGate
-from backend.serving.inbox import Inbox
+from backend.serving.inbox import DELIVERIES, Inbox
 from backend.serving.loading import ModelLoader
 from backend.serving.measures import Measures
-from backend.serving.presenting import Present, show_all
+from backend.serving.presenting import DrawnTasks, Present
 from backend.serving.recording import Recorder, ServedBatch
 from backend.serving.views import Views
 from backend.settings import Settings
@@ -37,7 +41,7 @@ RECORD_WAIT = 2.0
 class Service:
     """One process's model, views, cache and connections. Make it after the fork; `start` begins to load the model."""
 
-    def __init__(self, settings: Settings, *, present: Present = show_all) -> None:
+    def __init__(self, settings: Settings, *, present: Present | None = None) -> None:
         self.settings = settings
         self.measures = Measures()
         # Readers get connections of their own: however many writers queue, /setup and /health find one.
@@ -47,32 +51,56 @@ class Service:
         self.loader = ModelLoader(settings)
         self.views = Views(settings, self.reads, self.loader)
         # One writer at a time and turns for all, instead of SQLite's busy loop, which lets some wait very long.
-        self._writing = FairGate(slots=1 if self.writes.is_sqlite else 8)
-        self.inbox = Inbox(self.writes, self._writing)
-        self.recorder = Recorder(self._records, self.measures, writing=self._writing)
+        # Label Studio waits one second for a delivery, and one write takes in all that wait: that goes first.
+        self.writing = FairGate(slots=1 if self.writes.is_sqlite else 8, urgent=DELIVERIES)
+        self.inbox = Inbox(self.writes, self.writing)
+        self.recorder = Recorder(self._records, self.measures, writing=self.writing)
         self.gate = FairGate(slots=max(1, min(4, (os.cpu_count() or 1) - 1)))
         self.admission = Admission(settings.threads)
         self.cache: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(
             settings.cache_tasks, weigh=lambda outcome: outcome.weight
         )
+        self.present = present or DrawnTasks(settings, self.reads, self.writes, writing=self.writing)
         self._chunks = ChunkPredictor(
-            settings, gate=self.gate, cache=self.cache, recorder=self.recorder, measures=self.measures, present=present
+            settings,
+            gate=self.gate,
+            cache=self.cache,
+            recorder=self.recorder,
+            measures=self.measures,
+            present=self.present,
+            blind_scores=BlindScores(self.reads),
         )
         self._noted: OrderedDict[str, str] = OrderedDict()
+        self._looking: threading.Thread | None = None
 
     def start(self) -> None:
         """Load the model and write the backlog in the background."""
         self.inbox.start()
         self.recorder.start()
         self.loader.start()
+        if self._looking is None:
+            self._looking = threading.Thread(target=self._look_at_projects, name="new-model", daemon=True)
+            self._looking.start()
 
     def close(self) -> None:
         """Write what is left, wait for the loader's thread, close every connection."""
         self.inbox.close()
         self.recorder.close()
-        self.loader.close()
+        self.views.models.close()
+        if self._looking is not None:
+            self._looking.join(30.0)
         for store in (self.reads, self.writes, self._records):
             store.close()
+
+    def _look_at_projects(self) -> None:
+        """Once the model is there: have stored labels scored under it where it is new to a project."""
+        try:
+            self.loader.tagger(self.settings.model_wait)
+            self.measures.model_ready.set(1)
+            with self.writing.turn("jobs"):
+                queue_rescores(self.writes, self.views)
+        except BackendError as error:  # a worker looks again, every few minutes
+            _log.warning("projects not looked at for a new model", extra={"reason": type(error).__name__})
 
     def setup(self, request: SetupIn) -> str:
         """Return the version that predictions of the project carry now; the project is noted in the background."""
@@ -95,7 +123,7 @@ class Service:
         view = self.views.view(request.project, config)
         self.measures.batch.observe(len(request.tasks))
         if request.context is not None and len(request.tasks) == 1:
-            yield _encode(self._chunks.suggest(view, request.tasks[0], request.context))
+            yield _encode(self._chunks.suggest(view, request.tasks[0], request.context, label_config=config))
             return
         for part in _parts(request, view.target.text.key):
             for entry in self._chunks.predict(Chunk(view, config, tuple(part))):
@@ -107,7 +135,7 @@ class Service:
 
     def queue_refit(self, project: str, *, reason: str) -> int:
         """Ask for a refit of a project; a request that waits already is the same one."""
-        with self._writing.turn("jobs"), self.writes.write() as session:
+        with self.writing.turn("jobs"), self.writes.write() as session:
             row = ensure_project(session, project)
             return enqueue_job(session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason})
 

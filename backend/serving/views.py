@@ -1,8 +1,12 @@
-"""A project as the service sees it: its label config, the thresholds that serve it now, and its predictor.
+"""A project as the service sees it: its label config, the thresholds that serve it now, their model, its predictor.
 
 Thresholds are read from the database at most every few seconds, so a new version is picked up without a restart and a
 busy project costs one small query now and then. A version is loaded once per process. Label configs are parsed once
 per text of theirs.
+
+Thresholds say something about one model only. When the settings name a new model, a project that has thresholds for
+an earlier one goes on with that, model and all, until its labels were scored under the new one and thresholds were
+fitted on them (METHODS 8.4); a version never serves without its model in memory.
 """
 
 from __future__ import annotations
@@ -10,20 +14,22 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from backend.errors import InvalidLabelConfig, StoreError
+from backend.errors import InvalidLabelConfig, ModelUnavailable
 from backend.labelstudio.config import LabelConfig, Target, parse_config
-from backend.labelstudio.identity import ModelHeader, viewed
+from backend.labelstudio.identity import ModelHeader, origin_of, viewed
 from backend.serving.loading import ModelLoader
+from backend.serving.models import Models
+from backend.serving.polling import Polled
 from backend.settings import Settings
 from backend.store import Store
-from backend.store.projects import find_project, lookup_model
-from backend.store.thresholds import active_version_ids, load_version
+from backend.store.handover import ActiveModel, active_models, handover_target
+from backend.store.projects import find_project
+from backend.store.thresholds import load_version
 from backend.store.types import ProjectRecord, VersionRecord
 
 if TYPE_CHECKING:  # these bring the model's libraries in, which only a prediction may wait for
@@ -35,19 +41,44 @@ T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 STARTER = 0
-_AWAY = 10.0
 _KEPT = 256
-_MOST_PROJECTS = 10_000
+_HANDING_OVER = (
+    "the project has thresholds for an earlier model: that one serves until the labels were scored under the new one"
+)
+_UNKNOWN_ORIGIN = (
+    "the project has thresholds for an earlier model, and it is not known where that came from: the new model serves, "
+    "with borrowed thresholds or none, until the labels were scored under it"
+)
+_CANNOT_LOAD = (
+    "the project has thresholds for an earlier model that cannot be loaded any more: the new model serves, with "
+    "borrowed thresholds or none, until the labels were scored under it"
+)
+_VERSIONS = 3  # models of a project whose thresholds are kept at hand
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the database says about a project, as of `at` (a monotonic time)."""
+    """What the database says about a project: models that have thresholds for it, the last activated first.
 
-    at: float
+    `awaited` is the hash of the model that its labels are being scored under: it does not serve before that is done.
+    """
+
     label_config: str | None = None
-    alpha: str | None = None
-    version: VersionRecord | None = None
+    active: tuple[tuple[ActiveModel, VersionRecord], ...] = ()
+    awaited: str | None = None
+
+    def version_of(self, model: ModelHeader) -> VersionRecord | None:
+        """Return the active thresholds for a model."""
+        return next((version for each, version in self.active if each.model.hash == model.hash), None)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Which model answers for a project now, and with which thresholds (None: the starter's)."""
+
+    loader: ModelLoader
+    model: ModelHeader
+    version: VersionRecord | None
 
 
 @dataclass(frozen=True)
@@ -73,10 +104,18 @@ class View:
 class Views:
     """Makes views. Safe to share between threads; only `view` waits for the model."""
 
-    def __init__(self, settings: Settings, store: Store, loader: ModelLoader, *, poll: float = POLL_SECONDS) -> None:
-        self._settings, self._store, self._loader, self._poll = settings, store, loader, poll
-        self._known: dict[tuple[str, str], Known] = {}
-        self._refreshing = threading.Lock()
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        loader: ModelLoader,
+        *,
+        poll: float = POLL_SECONDS,
+        models: Models | None = None,
+    ) -> None:
+        self._settings, self._store, self._loader = settings, store, loader
+        self.models = models or Models(settings, loader)
+        self.polled: Polled[str, Known] = Polled(self._ask, every=poll)
         self._configs: _Recent[LabelConfig] = _Recent(_KEPT)
         self._calibrations: _Recent[Calibration] = _Recent(_KEPT)
         self._taggers: _Recent[Tagger] = _Recent(_KEPT)
@@ -100,7 +139,7 @@ class Views:
         """
         config = given or self.known(project).label_config
         if config is None:
-            self._known.pop((project, ""), None)  # another process may have heard of it a moment ago
+            self.polled.forget(project)  # another process may have heard of it a moment ago
             config = self.known(project).label_config
         if config is None:
             raise InvalidLabelConfig(
@@ -110,85 +149,135 @@ class Views:
 
     def model_version(self, project: str, label_config: str) -> str:
         """Return the version that a prediction made now would carry; never waits for the model."""
-        header = self._loader.header()
-        model = viewed(header, self.target(label_config, header.classes))
-        version = self._fitting(project, model)
-        return f"{model.version}+cal.{STARTER if version is None else version.id}"
+        serving = self.serving(project, label_config)
+        return f"{serving.model.version}+cal.{STARTER if serving.version is None else serving.version.id}"
 
     def model_of(self, project: ProjectRecord) -> ModelHeader:
-        """Return the model as a project of the database sees it; never waits for the model."""
+        """Return the settings' model as a project of the database sees it; never waits for the model.
+
+        It need not be the one that serves the project yet (`serving_model`).
+        """
+        return self._viewed(self._loader.header(), project.label_config)
+
+    def serving_model(self, project: ProjectRecord) -> ModelHeader:
+        """Return the model that serves a project of the database now; never waits for the model."""
+        try:
+            return self.serving(project.uid, project.label_config).model
+        except InvalidLabelConfig:
+            return self._loader.header()
+
+    def serving(self, project: str, label_config: str | None) -> Serving:
+        """Choose the model that answers for a project: the settings' own, or an earlier one that has thresholds still.
+
+        Without a label config over all of a model's classes.
+
+        Raises:
+            InvalidLabelConfig: when the config has no place for any class of the settings' model.
+            ModelUnavailable: when nothing is known of that model yet.
+        """
         header = self._loader.header()
-        if project.label_config is None:
+        model = header if label_config is None else viewed(header, self.target(label_config, header.classes))
+        known = self.known(project)
+        version = self._fitting(project, model)
+        if version is None or known.awaited == model.hash:
+            earlier = self._earlier(project, label_config, header)
+            if earlier is not None:
+                return earlier
+        self.models.let_go()
+        return Serving(self._loader, model, version)
+
+    def _earlier(self, project: str, label_config: str | None, current: ModelHeader) -> Serving | None:
+        """Return the last model with thresholds before the settings' own, if it can be had and fits the config."""
+        for active, version in self.known(project).active:
+            origin = origin_of(active.model.details)
+            if origin is not None and origin.hash == current.hash:
+                continue  # the same model over other classes
+            if not active.n:
+                continue
+            if origin is None:
+                self._say_once(_UNKNOWN_ORIGIN, project, active.model.version)
+                continue
+            base = ModelHeader(active.model.name, origin.hash, origin.classes, origin)
+            if self._viewed(base, label_config).hash != active.model.hash:
+                continue  # the label config has changed since: these thresholds are about other classes
+            loader = self.models.earlier(origin)
+            if loader.state == "failed":
+                self._say_once(_CANNOT_LOAD, project, active.model.version)
+                continue
+            self._say_once(_HANDING_OVER, project, active.model.version)
+            model = ModelHeader(active.model.name, active.model.hash, active.model.classes, origin)
+            return Serving(loader, model, version)
+        return None
+
+    def _viewed(self, header: ModelHeader, label_config: str | None) -> ModelHeader:
+        if label_config is None:
             return header
         try:
-            return viewed(header, self.target(project.label_config, header.classes))
+            return viewed(header, self.target(label_config, header.classes))
         except InvalidLabelConfig:
             return header
 
     def view(self, project: str, label_config: str, *, alpha: str | None = None) -> View:
-        """Return the project ready to be predicted; waits for the model."""
-        tagger = self._loader.tagger(self._settings.model_wait)
+        """Return the project ready to be predicted; waits for the model that serves it."""
+        serving, tagger = self._loaded(project, label_config)
         from backend.labelstudio.classes import project_tagger  # noqa: PLC0415 - see TYPE_CHECKING above
 
         target = self.target(label_config, tagger.space.classes)
-        seen = self._taggers.get((target.digest, target.control), lambda: project_tagger(tagger, target))
+        key = (tagger.hash, target.digest, target.control)
+        seen = self._taggers.get(key, lambda: project_tagger(tagger, target))
         if target.flag is None:
             self._say_once(
                 "the label config has no control for doubtful spans: they are not marked, only described in meta; "
                 'add <Labels name="flag"> with the label Needs review',
                 project,
             )
-        model = ModelHeader(seen.name, seen.hash, seen.space.classes)
-        return View(project, target, model, self._predictor(project, seen, alpha))
+        model = ModelHeader(seen.name, seen.hash, seen.space.classes, serving.model.origin)
+        return View(project, target, model, self._predictor(project, seen, serving, alpha))
 
     def local(self, project: str, *, alpha: str | None = None) -> Predictor:
-        """Return a predictor over all of the model's classes, for texts that belong to no label config."""
-        return self._predictor(project, self._loader.tagger(self._settings.model_wait), alpha)
+        """Return a predictor over all of a model's classes, for texts that belong to no label config."""
+        serving, tagger = self._loaded(project, None)
+        return self._predictor(project, tagger, serving, alpha)
 
-    def known(self, project: str, model: ModelHeader | None = None) -> Known:
-        """Return what the database says about a project, and of its thresholds for a model.
+    def _loaded(self, project: str, label_config: str | None) -> tuple[Serving, Tagger]:
+        """Choose a model and wait for it; if an earlier one turns out not to load, it is the settings' own after all.
 
-        It is at most `poll` seconds old, older when the database cannot be asked. Whoever finds it too old asks;
-        others meanwhile go on with what there is, so nobody waits for anybody.
+        Raises:
+            ModelUnavailable: when the model is not there in time.
         """
-        key = (project, "" if model is None else model.hash)
-        found = self._known.get(key)
-        now = time.monotonic()
-        if found is not None and now - found.at < self._poll:
-            return found
-        if found is not None and not self._refreshing.acquire(blocking=False):
-            return found
-        try:
-            fresh = self._ask(project, model, found)
-        except StoreError as error:
-            _log.warning("database not read", extra={"reason": type(error).__name__})
-            # A database that is away takes seconds to say so: it is left alone for a while, not asked by each request.
-            fresh = replace(found or Known(now), at=now + _AWAY)
-        finally:
-            if found is not None:
-                self._refreshing.release()
-        if len(self._known) > _MOST_PROJECTS:
-            self._known.clear()
-        self._known[key] = fresh
-        return fresh
+        if self._loader.state != "ready":
+            try:
+                self._loader.header()
+            except ModelUnavailable:
+                self._loader.tagger(self._settings.model_wait)
+        while True:
+            serving = self.serving(project, label_config)
+            try:
+                return serving, serving.loader.tagger(self._settings.model_wait)
+            except ModelUnavailable:
+                if serving.loader is self._loader or serving.loader.state != "failed":
+                    raise
 
-    def _ask(self, project: str, model: ModelHeader | None, before: Known | None) -> Known:
+    def known(self, project: str) -> Known:
+        """Return what the database says about a project: at most `poll` seconds old, older when it cannot be asked."""
+        return self.polled.get(project) or Known()
+
+    def _ask(self, project: str, before: Known | None) -> Known:
+        held = {} if before is None else {version.id: version for _, version in before.active}
         with self._store.read() as session:
             row = find_project(session, project)
             if row is None:
-                return Known(time.monotonic())
-            version = None
-            kept = None if model is None else lookup_model(session, model.name, model.hash)
-            if kept is not None:
-                wanted = active_version_ids(session).get((row.id, kept.id))
-                version = None if before is None else before.version
-                if wanted is None or version is None or version.id != wanted:
-                    version = None if wanted is None else load_version(session, wanted)
-        return Known(time.monotonic(), row.label_config, row.alpha, version)
+                return Known()
+            active = []
+            for each in active_models(session, row.id)[:_VERSIONS]:
+                version = held.get(each.version_id) or load_version(session, each.version_id)
+                if version is not None:
+                    active.append((each, version))
+            return Known(row.label_config, tuple(active), handover_target(session, row.id))
 
     def _fitting(self, project: str, model: ModelHeader) -> VersionRecord | None:
         """Return the active version if it was fitted on the model's classes; another says nothing about them."""
-        version = self.known(project, model).version
+        version = self.known(project).version_of(model)
         if version is None:
             return None
         if self._fitted.get(version.id, lambda: version_classes(version)) != model.classes:
@@ -200,42 +289,43 @@ class Views:
             return None
         return version
 
-    def _predictor(self, project: str, tagger: Tagger, alpha: str | None) -> Predictor:
+    def _predictor(self, project: str, tagger: Tagger, serving: Serving, alpha: str | None) -> Predictor:
         from backend.predictor import Predictor  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        model = ModelHeader(tagger.name, tagger.hash, tagger.space.classes)
-        version = self._fitting(project, model)
-        known = self.known(project, model)
-        return Predictor(
+        made = Predictor(
             tagger,
-            self._calibration(tagger, version),
-            alpha=alpha or known.alpha or self._settings.alpha,
+            self._calibration(tagger, serving),
+            # A version carries the alpha it was fitted for: sets change with `model_version`, never under it.
+            alpha=alpha or (self._settings.alpha if serving.version is None else serving.version.alpha),
             max_shown=self._settings.max_shown,
             max_sequences=self._settings.max_sequences,
             project=project,
         )
+        self._say_once("version serves", project, made.model_version, level=logging.INFO)
+        return made
 
-    def _calibration(self, tagger: Tagger, version: VersionRecord | None) -> Calibration:
+    def _calibration(self, tagger: Tagger, serving: Serving) -> Calibration:
         from backend.predictor import starter_calibration  # noqa: PLC0415 - see TYPE_CHECKING above
         from backend.recalibrate import calibration_of  # noqa: PLC0415
         from conformal.scores import Method  # noqa: PLC0415
 
-        if version is not None:
-            return self._calibrations.get(version.id, lambda: calibration_of(version))
-        return self._calibrations.get(
-            tagger.hash,
+        version = serving.version
+        method = self._settings.method if version is None else version.method
+        starter = self._calibrations.get(
+            (tagger.hash, method),
             lambda: starter_calibration(
-                tagger,
-                self._loader.directory,
-                method=Method(self._settings.method),
-                n_min=self._settings.n_min,
+                tagger, serving.loader.directory, method=Method(method), n_min=self._settings.n_min
             ),
         )
+        if version is None:
+            return starter
+        # Where the version has too few labels the starter serves on, and its sets say so.
+        return self._calibrations.get(version.id, lambda: calibration_of(version, fallback=starter))
 
-    def _say_once(self, message: str, *about: str) -> None:
-        if (message, *about) not in self._said and len(self._said) < 10_000:
-            self._said.add((message, *about))
-            _log.warning(message, extra={"project": about[0]})
+    def _say_once(self, message: str, project: str, model: str = "", *, level: int = logging.WARNING) -> None:
+        if (message, project, model) not in self._said and len(self._said) < 10_000:
+            self._said.add((message, project, model))
+            _log.log(level, message, extra={"project": project} | ({"model_version": model} if model else {}))
 
 
 def version_classes(version: VersionRecord) -> tuple[str, ...]:

@@ -86,14 +86,20 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
     )
 
 
-def load_entities(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> EntityTable:
-    """Return the entity rows below the calibration rows of these cells (METHODS 6.2 weighs them by task)."""
+def load_entities(
+    session: Session, cells: Sequence[Cell], *, at_revision: int | None = None, labels: Sequence[str] = ()
+) -> EntityTable:
+    """Return the entity rows below the calibration rows of these cells (METHODS 6.2 weighs them by task).
+
+    Args:
+        labels: those that are expected, which saves looking for them; others are found all the same.
+    """
     sources = [
         "FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id "
         f"WHERE s.cell_id = {int(cell.id)} AND {_counted(at_revision)}"
         for cell in cells
     ]
-    names = sorted(
+    names = sorted(set(labels)) or sorted(
         {str(row[0]) for each in sources for row in session.execute(sa.text(f"SELECT DISTINCT e.label {each}"))}
     )
     cases = " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names))
@@ -111,6 +117,8 @@ def load_entities(session: Session, cells: Sequence[Cell], *, at_revision: int |
     joined = _join(pieces, columns)
     by_task = np.argsort(joined[0], kind="stable")
     task_ids, codes, starts, ends, probability, cumulative, place, rank = (column[by_task] for column in joined)
+    if labels and np.any(codes < 0):
+        return load_entities(session, cells, at_revision=at_revision)
     return EntityTable(
         labels=tuple(names),
         task_ids=task_ids,

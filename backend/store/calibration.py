@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from backend.errors import StoreConflict
 from backend.store.engine import database_now
+from backend.store.judgements import kind_of, rekind_judgement, retract_judgement
 from backend.store.policy import MAJORITY
 from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore, Label, Task
 from backend.store.types import Cell, EntityRow, SequenceScores
@@ -82,6 +83,8 @@ def record_scores(
         if known == wanted and _entities_of(session, row.id) == _sorted(entities):
             return False
         _retire(session, row, revision + 1)
+        if row.label_revision == label_revision:  # the same label, worth something else
+            rekind_judgement(session, task_id, model_id=model_id, kind=kind_of(evidence, exclusion))
     cell_id = _count_one(session, project_id, model_id, wanted[3:], infinite=math.isinf(scores.nll))
     fresh = CalibrationScore(
         task_id=task_id,
@@ -106,7 +109,10 @@ def record_scores(
 
 
 def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id: int | None = None) -> int:
-    """Retire the live rows of a task, of one model or of all: its label no longer says what was scored."""
+    """Retire the live rows of a task, of one model or of all: its label no longer says what was scored.
+
+    What was judged by it is taken back too.
+    """
     query = sa.select(CalibrationScore.model_id).where(
         CalibrationScore.task_id == task_id, CalibrationScore.removed_at_revision.is_(None)
     )
@@ -126,6 +132,7 @@ def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id
         ).scalar_one_or_none()
         if row is not None:
             _retire(session, row, revision)
+            retract_judgement(session, task_id, model_id=model)
             _advance_head(session, project_id, model, revision)
             retired += 1
     return retired
@@ -165,6 +172,20 @@ def load_cells(
     cells = [Cell(row.id, row.stratum, row.evidence, row.part, row.exclusion, row.n, row.n_infinite) for row in rows]
     # Sorted here, because the databases' collations differ.
     return sorted(cells, key=lambda cell: (cell.stratum, cell.evidence, cell.part, cell.exclusion))
+
+
+def count_first(session: Session, cells: Sequence[Cell]) -> dict[int, int]:
+    """Return, by cell id, how many live rows have the model's best labeling as their label; read from an index."""
+    rows = session.execute(
+        sa.select(CalibrationScore.cell_id, sa.func.count())
+        .where(
+            CalibrationScore.cell_id.in_([cell.id for cell in cells]),
+            CalibrationScore.removed_at_revision.is_(None),
+            CalibrationScore.rank <= 1.0,
+        )
+        .group_by(CalibrationScore.cell_id)
+    )
+    return {cell: int(count) for cell, count in rows}
 
 
 def recount_cells(session: Session, project_id: int, *, model_id: int) -> dict[int, tuple[int, int]]:
@@ -214,6 +235,11 @@ def order_statistic(session: Session, cells: Sequence[Cell], *, k: int, score: s
         nearest = " UNION ALL ".join(f"{select} ({one} LIMIT {place}) c{i}" for i, one in enumerate(each))
         statement = f"{select} ({nearest}) pool ORDER BY value {order} LIMIT 1 OFFSET {place - 1}"
     return float(session.connection().exec_driver_sql(statement).scalar_one())
+
+
+def lock_rows(session: Session, project_id: int, *, model_id: int) -> int:
+    """Keep the rows of (project, model) as they are to the end of the transaction; returns their revision."""
+    return _lock_head(session, project_id, model_id)
 
 
 def _lock_head(session: Session, project_id: int, model_id: int) -> int:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -61,20 +62,25 @@ def store_events(store: Store, payloads: Sequence[object], *, received_at: datet
     Deliveries that come in together then cost one write to the disk together.
     """
     rows = [_new_row(payload) for payload in payloads]
+    return store.run(lambda session: _insert(session, rows, received_at))
 
-    def work(session: Session) -> list[int]:
-        now = received_at or database_now(session)
-        statement = insert(session, Event).on_conflict_do_nothing(index_elements=["delivery"]).returning(Event.id)
-        numbers: list[int] = []
-        for row in rows:
-            given = row | {"received_at": now, "due_at": now}
-            fresh = session.connection().execute(statement, given).scalar_one_or_none()
-            if fresh is None:  # an earlier try was kept although its answer was lost
-                fresh = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"])).scalar_one()
-            numbers.append(int(fresh))
-        return numbers
 
-    return store.run(work)
+def append_events(session: Session, payloads: Sequence[object], *, received_at: datetime | None = None) -> list[int]:
+    """Keep further deliveries in a transaction that is under way, as `store_events`."""
+    return _insert(session, [_new_row(payload) for payload in payloads], received_at)
+
+
+def _insert(session: Session, rows: list[dict[str, Any]], received_at: datetime | None) -> list[int]:
+    now = received_at or database_now(session)
+    statement = insert(session, Event).on_conflict_do_nothing(index_elements=["delivery"]).returning(Event.id)
+    numbers: list[int] = []
+    for row in rows:
+        given = row | {"received_at": now, "due_at": now}
+        fresh = session.connection().execute(statement, given).scalar_one_or_none()
+        if fresh is None:  # an earlier try was kept although its answer was lost
+            fresh = session.execute(sa.select(Event.id).where(Event.delivery == row["delivery"])).scalar_one()
+        numbers.append(int(fresh))
+    return numbers
 
 
 def _new_row(payload: object) -> dict[str, Any]:
@@ -186,11 +192,15 @@ def process_events(
     limit: int | None = None,
     lease: timedelta = LEASE,
     stop: Callable[[], bool] = lambda: False,
+    hopeless: tuple[type[Exception], ...] = (),
 ) -> int:
     """Process what is due, until nothing is, `limit` is reached or `stop()` says so. Returns how many were tried.
 
     A failing event is recorded and does not stop the others. Trouble with the database itself is not the event's
     fault: it is raised, and the event is tried again when its claim ends.
+
+    Args:
+        hopeless: errors that another try would end in again; such an event is dead at once.
     """
     tried = 0
     while (limit is None or tried < limit) and not stop():
@@ -203,8 +213,8 @@ def process_events(
         except (StoreBusy, StoreFull, StoreUnavailable, LeaseLost):
             raise
         except Exception as error:  # noqa: BLE001 - any failure belongs into the event's record
-            failure = error
-            store.run(lambda session, event=event, failure=failure: fail_event(session, event, failure))  # type: ignore[misc]
+            failure, attempts = error, 1 if isinstance(error, hopeless) else MAX_ATTEMPTS
+            store.run(partial(fail_event, event=event, error=failure, max_attempts=attempts))
     return tried
 
 
@@ -249,6 +259,12 @@ def inbox_depth(session: Session) -> dict[str, int]:
         sa.select(Event.state, sa.func.count()).where(Event.state.in_(["pending", "dead"])).group_by(Event.state)
     )
     return {"pending": 0, "dead": 0} | {state: int(count) for state, count in counts}
+
+
+def oldest_pending(session: Session) -> datetime | None:
+    """Return when the event that waits longest came in, None when none waits: how far behind the worker is."""
+    first = sa.select(Event.received_at).where(Event.state == "pending").order_by(Event.id).limit(1)
+    return session.execute(first).scalar_one_or_none()
 
 
 def _address(payload: Mapping[str, Any]) -> tuple[str, str, str | None]:

@@ -147,6 +147,23 @@ def fail_job(session: Session, job: JobRecord, error: BaseException, *, retry_af
     session.flush()
 
 
+def release_jobs(session: Session, *, holder: str) -> int:
+    """End the leases of a holder of this name: call it when the only one of that name starts again."""
+    held = sa.update(Job).where(Job.state == "running", Job.holder == plain(holder, 200))
+    result = session.execute(held.values(lease_until=database_now(session) - timedelta(seconds=1)))
+    return int(getattr(result, "rowcount", 0))
+
+
+def count_jobs(session: Session) -> dict[tuple[str, str], int]:
+    """Return how many jobs wait, run or have failed, by (kind, state)."""
+    rows = session.execute(
+        sa.select(Job.kind, Job.state, sa.func.count())
+        .where(Job.state.in_(["queued", "running", "failed"]))
+        .group_by(Job.kind, Job.state)
+    )
+    return {(kind, state): int(count) for kind, state, count in rows}
+
+
 def load_job(session: Session, job_id: int) -> JobRecord | None:
     """Return one job."""
     row = session.get(Job, job_id)

@@ -131,12 +131,28 @@ def current_label(session: Session, task_id: int, *, policy: str = MAJORITY) -> 
     return None if row is None else _label(session, row)
 
 
+def labels_of(session: Session, task_ids: Iterable[int], *, policy: str = MAJORITY) -> dict[int, LabelRecord]:
+    """Return the labels of tasks, by task; tasks about which nothing was ever said are left out."""
+    rows = session.execute(
+        sa.select(Label).where(Label.task_id.in_(sorted(set(task_ids))), Label.policy == policy)
+    ).scalars()
+    return {row.task_id: _label(session, row) for row in rows}
+
+
 def unscored_labels(
-    session: Session, project_id: int, *, model_id: int, after: int = 0, limit: int = 500, policy: str = MAJORITY
+    session: Session,
+    project_id: int,
+    *,
+    model_id: int,
+    after: int = 0,
+    limit: int = 500,
+    policy: str = MAJORITY,
+    task_ids: Iterable[int] | None = None,
 ) -> list[LabelRecord]:
     """Return labels that have no calibration row of this model for their present revision, by label id.
 
-    For the catch-up after a crash, and for scoring everything under a new model (METHODS 8.4).
+    For the catch-up after a crash, and for scoring everything under a new model (METHODS 8.4): all labels of the
+    project are looked at. With `task_ids` only those tasks are.
     """
     scored = (
         sa.select(CalibrationScore.id)
@@ -148,14 +164,16 @@ def unscored_labels(
         )
         .exists()
     )
-    rows = session.execute(
+    query = (
         sa.select(Label)
         .where(Label.project_id == project_id, Label.policy == policy, Label.id > after, ~scored)
         .where(sa.or_(Label.exclusion.is_(None), Label.exclusion != WITHDRAWN))
         .order_by(Label.id)
         .limit(limit)
-    ).scalars()
-    return [_label(session, row) for row in rows]
+    )
+    if task_ids is not None:
+        query = query.where(Label.task_id.in_(sorted(set(task_ids))))
+    return [_label(session, row) for row in session.execute(query).scalars()]
 
 
 def list_labels(

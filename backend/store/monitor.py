@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from backend.errors import NotFound, StoreConflict
 from backend.store.engine import database_now
-from backend.store.tables import Alarm, MonitorState
-from backend.store.types import AlarmRecord, MonitorRecord
+from backend.store.tables import Alarm, CalibrationCell, CalibrationScore, MonitorRow, MonitorState, Task
+from backend.store.types import AlarmRecord, MonitorRecord, SequenceScores
 from backend.store.upsert import insert
+
+
+class MonitorOvertaken(StoreConflict):
+    """Another process has taken the step that this one wanted to take."""
 
 
 def load_monitor(
@@ -26,7 +35,7 @@ def save_monitor(session: Session, project_id: int, *, model_id: int, monitor: M
     """Save the next state of a monitor that was loaded at `monitor.revision` (0: it did not exist).
 
     Raises:
-        StoreConflict: when another process has saved a step meanwhile: rows are consumed once, so load and try again.
+        MonitorOvertaken: when another process has saved a step meanwhile: rows are consumed once, so load it again.
     """
     key = {"project_id": project_id, "model_id": model_id, "kind": monitor.kind, "stratum": monitor.stratum}
     values = {
@@ -42,7 +51,7 @@ def save_monitor(session: Session, project_id: int, *, model_id: int, monitor: M
     else:
         statement = sa.update(MonitorState).filter_by(**key, revision=monitor.revision).values(**values)
     if session.execute(statement.returning(MonitorState.revision)).scalar_one_or_none() is None:
-        raise StoreConflict(
+        raise MonitorOvertaken(
             f"monitor {monitor.kind}/{monitor.stratum}: expected revision {monitor.revision} still, got a newer one: "
             "load it and try again"
         )
@@ -95,3 +104,103 @@ def list_alarms(session: Session, project_id: int, *, limit: int = 100) -> list[
         AlarmRecord(row.id, row.kind, row.stratum, row.value, row.message, row.raised_at, row.acknowledged_at)
         for row in rows
     ]
+
+
+@dataclass(frozen=True)
+class FreshRow:
+    """A calibration row that the monitors have not seen yet, with its task's place in the random order."""
+
+    id: int
+    revision: int
+    task_id: int
+    external_id: str
+    place: float | None
+    label_revision: int
+    stratum: str
+    evidence: str
+    exclusion: str
+    scores: SequenceScores
+
+
+def rows_after(session: Session, project_id: int, *, model_id: int, revision: int, limit: int = 64) -> list[FreshRow]:
+    """Return live rows of (project, model) that were added after a revision, excluded ones too, in order.
+
+    Call it under the lock of (project, model) (`calibration.lock_rows`): then no row can slip in below the last one.
+    """
+    score, cell = CalibrationScore, CalibrationCell
+    cells = sa.select(cell.id).where(cell.project_id == project_id, cell.model_id == model_id)
+    rows = session.execute(
+        sa.select(score, cell.stratum, cell.evidence, cell.exclusion, Task.external_id, Task.random_order)
+        .join(cell, cell.id == score.cell_id)
+        .join(Task, Task.id == score.task_id)
+        .where(score.cell_id.in_(cells), score.added_at_revision > revision, score.removed_at_revision.is_(None))
+        .order_by(score.added_at_revision)
+        .limit(limit)
+        .execution_options(populate_existing=True)
+    ).all()
+    return [
+        FreshRow(
+            id=row.id,
+            revision=row.added_at_revision,
+            task_id=row.task_id,
+            external_id=external,
+            place=place,
+            label_revision=row.label_revision,
+            stratum=stratum,
+            evidence=evidence,
+            exclusion=exclusion,
+            scores=SequenceScores(row.nll, row.rank, row.cumulative, row.entities, row.predicted_entities),
+        )
+        for row, stratum, evidence, exclusion, external, place in rows
+    ]
+
+
+def consumed_tasks(session: Session, project_id: int, *, model_id: int, task_ids: Sequence[int]) -> set[int]:
+    """Return those of the tasks whose score the martingale has consumed."""
+    rows = session.execute(
+        sa.select(MonitorRow.task_id).where(
+            MonitorRow.project_id == project_id, MonitorRow.model_id == model_id, MonitorRow.task_id.in_(task_ids)
+        )
+    )
+    return set(rows.scalars())
+
+
+def consume_rows(
+    session: Session, project_id: int, *, model_id: int, first: int, rows: Iterable[tuple[int, str, float]]
+) -> int:
+    """Keep (task, stratum, score) of rows as consumed, at the positions `first`, `first + 1`, ...; returns how many."""
+    fresh = [
+        {
+            "project_id": project_id,
+            "model_id": model_id,
+            "task_id": task,
+            "position": first + i,
+            "stratum": stratum,
+            "score": score + 0.0,
+        }
+        for i, (task, stratum, score) in enumerate(rows)
+    ]
+    if fresh:
+        session.execute(sa.insert(MonitorRow), fresh)
+    return len(fresh)
+
+
+def consumed_scores(session: Session, project_id: int, *, model_id: int) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Return the strata and scores of all consumed rows, in the order in which they were consumed."""
+    rows = session.execute(
+        sa.select(MonitorRow.stratum, MonitorRow.score)
+        .where(MonitorRow.project_id == project_id, MonitorRow.model_id == model_id)
+        .order_by(MonitorRow.position)
+    ).all()
+    return [row.stratum for row in rows], np.array([row.score for row in rows], dtype=np.float64)
+
+
+def list_monitors(session: Session, project_id: int, *, model_id: int, kind: str) -> list[MonitorRecord]:
+    """Return the monitors of a kind, by stratum."""
+    rows = session.execute(
+        sa.select(MonitorState).filter_by(project_id=project_id, model_id=model_id, kind=kind)
+    ).scalars()
+    found = [
+        MonitorRecord(row.kind, row.stratum, row.revision, row.consumed, row.value, bytes(row.state)) for row in rows
+    ]
+    return sorted(found, key=lambda each: each.stratum)

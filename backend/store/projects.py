@@ -60,6 +60,18 @@ def find_project(session: Session, key: str) -> ProjectRecord | None:
     return None if found is None else _project(found)
 
 
+def load_project(session: Session, project_id: int) -> ProjectRecord:
+    """Return the project with this id in the database.
+
+    Raises:
+        NotFound: when there is none.
+    """
+    found = session.get(Project, project_id)
+    if found is None:
+        raise NotFound(f"expected the id of a project, got {project_id}, which does not exist")
+    return _project(found)
+
+
 def list_projects(session: Session) -> list[ProjectRecord]:
     """Return all projects, oldest first."""
     return [_project(row) for row in session.execute(sa.select(Project).order_by(Project.id)).scalars()]
@@ -84,9 +96,16 @@ def set_project_options(
 def ensure_model(
     session: Session, name: str, digest: str, *, classes: Sequence[str], details: Mapping[str, Any] | None = None
 ) -> ModelRecord:
-    """Return the model of this name and content hash, created if need be."""
+    """Return the model of this name and content hash, created if need be; given details replace what was known.
+
+    Args:
+        details: where it came from (`labelstudio.identity.Origin`), so that it can be loaded again.
+    """
     fresh = {"classes": list(classes), "details": dict(details or {}), "created_at": database_now(session)}
     found = get_or_create(session, Model, {"name": name, "hash": digest}, fresh)
+    if details and any(found.details.get(key) != value for key, value in details.items()):
+        found.details = {**found.details, **details}
+        session.flush()
     return _model(found)
 
 
@@ -151,6 +170,16 @@ def find_task(session: Session, project_id: int, *, external_id: str) -> TaskRec
     return None if found is None else _task(found)
 
 
+def list_versions(session: Session, project_id: int, *, external_id: str) -> list[TaskRecord]:
+    """Return the living tasks that have this id, the newest last: several when its text was edited."""
+    rows = session.execute(
+        sa.select(Task)
+        .where(Task.project_id == project_id, Task.external_id == external_id, Task.deleted_at.is_(None))
+        .order_by(Task.external_created_at.nulls_first(), Task.id)
+    ).scalars()
+    return [_task(row) for row in rows]
+
+
 def load_tasks(session: Session, task_ids: Iterable[int]) -> dict[int, TaskRecord]:
     """Return tasks by their ids in this database; unknown ids are left out."""
     rows = session.execute(sa.select(Task).where(Task.id.in_(list(task_ids)))).scalars()
@@ -171,7 +200,7 @@ def _project(row: Project) -> ProjectRecord:
 
 
 def _model(row: Model) -> ModelRecord:
-    return ModelRecord(id=row.id, name=row.name, hash=row.hash, classes=tuple(row.classes))
+    return ModelRecord(id=row.id, name=row.name, hash=row.hash, classes=tuple(row.classes), details=dict(row.details))
 
 
 def _task(row: Task) -> TaskRecord:

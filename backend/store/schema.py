@@ -16,8 +16,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
 from backend.errors import SchemaMismatch
-from backend.store.columns import Base
 from backend.store.engine import Store
+from backend.store.tables import Base  # with the tables in it, not the bare class that they are declared on
 
 # An arbitrary constant that names "the schema of Surespan" among a server's advisory locks.
 _SCHEMA_LOCK = 0x5375_7265_7370_616E

@@ -58,6 +58,37 @@ def latest_served(
         yield _served(row)
 
 
+def recent_lists(
+    session: Session, project_id: int, *, model_id: int, limit: int, scanned: int = 5_000
+) -> list[tuple[str, bytes]]:
+    """Return (stratum, packed list) of the sets served last, shadows included: a sample to try thresholds on.
+
+    Of the newest `scanned` sets of the model those of the project are taken, one per task.
+    """
+    newest = (
+        sa.select(ServedSet.id)
+        .where(ServedSet.model_id == model_id)
+        .order_by(ServedSet.id.desc())
+        .limit(scanned)
+        .subquery()
+    )
+    last = (
+        sa.select(sa.func.max(ServedSet.id))
+        .join(newest, newest.c.id == ServedSet.id)
+        .join(Task, Task.id == ServedSet.task_id)
+        .where(Task.project_id == project_id)
+        .group_by(ServedSet.task_id)
+        .order_by(sa.func.max(ServedSet.id).desc())
+        .limit(limit)
+    )
+    rows = session.execute(
+        sa.select(ServedSet.stratum, ServedSet.ranked)
+        .where(ServedSet.id.in_(last.scalar_subquery()))
+        .order_by(ServedSet.id)
+    )
+    return [(stratum, bytes(ranked)) for stratum, ranked in rows]
+
+
 def served_since(session: Session, task_ids: Iterable[int], *, since: datetime) -> set[int]:
     """Return those tasks that were served at or after `since`: somebody may be working on them."""
     rows = session.execute(
@@ -85,4 +116,5 @@ def _served(row: ServedSet) -> Served:
         shown=row.shown,
         ranked=bytes(row.ranked),
         served_at=row.served_at,
+        alpha=row.alpha,
     )

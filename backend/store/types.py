@@ -38,6 +38,7 @@ class ModelRecord:
     name: str
     hash: str
     classes: tuple[str, ...]
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def version(self) -> str:
@@ -254,6 +255,7 @@ class Served:
     ranked: bytes
     served_at: datetime
     id: int | None = None
+    alpha: str | None = None
 
 
 @dataclass(frozen=True)

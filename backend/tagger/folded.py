@@ -34,6 +34,11 @@ class FoldedTagger:
         return self._hash
 
     @property
+    def base_hash(self) -> str:
+        """Hash of the model alone: whatever a project leaves of its labels, it has seen the same texts."""
+        return self._tagger.base_hash
+
+    @property
     def space(self) -> LabelSpace:
         """The labels that are left."""
         return self._space

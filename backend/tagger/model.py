@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,15 +24,16 @@ from torch import Tensor
 from backend.tagger.errors import InvalidModel
 from backend.tagger.features import FeatureConfig
 from backend.tagger.network import Network, NetworkConfig
+from backend.tagger.places import MODEL_FILE
 from backend.tagger.seen import Fingerprints
 from conformal.labels import LabelSpace
 
 FORMAT = "surespan-tagger"
 FORMAT_VERSION = 1
-MODEL_FILE = "model.safetensors"
 _TABLES = ("words", "prefixes", "suffixes", "shapes", "ngrams")
 _CHAIN = ("transitions", "start", "end")
 _SEEN = "seen"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ def _stored(network: Network) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in sorted(tensors.items())}
 
 
-def _digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+def digest_of(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the hash of a description and its tensors."""
     digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -112,18 +114,17 @@ def save_model(
     tensors = _stored(network)
     tensors[_SEEN] = torch.from_numpy(np.zeros(0, np.int64) if seen is None else seen)
     header = info.to_json()
-    digest = _digest(header, tensors)
+    digest = digest_of(header, tensors)
     partial = place / f"{MODEL_FILE}.partial"
     save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
     partial.replace(place / MODEL_FILE)
     return replace(info, hash=digest)
 
 
-def load_model(path: str | Path) -> Model:
-    """Load a model directory (or its safetensors file) and check its hash.
+def read_saved(path: str | Path, parse: Callable[[str, str], T]) -> tuple[T, dict[str, Tensor], str]:
+    """Read a model directory (or its safetensors file): description, tensors and hash, which is checked.
 
-    Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its own
-    description.
+    `parse` gets the description and the file's name. Raises InvalidModel when the file is missing or damaged.
     """
     place = Path(path)
     file = place / MODEL_FILE if place.is_dir() else place
@@ -136,16 +137,26 @@ def load_model(path: str | Path) -> Model:
     except (SafetensorError, OSError) as error:
         raise InvalidModel(f"expected a safetensors file at {file.name}, got: {error}") from None
     header = metadata.get("surespan", "")
-    info = _parse(header, file.name)
-    digest = _digest(header, tensors)
+    info = parse(header, file.name)
+    digest = digest_of(header, tensors)
     if digest != metadata.get("hash"):
         raise InvalidModel(f"expected {file.name} to match its hash, got different content; copy the file again")
+    return info, tensors, digest
+
+
+def load_model(path: str | Path) -> Model:
+    """Load a model directory (or its safetensors file) and check its hash.
+
+    Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its own
+    description.
+    """
+    info, tensors, digest = read_saved(path, _parse)
     seen = tensors.pop(_SEEN, torch.zeros(0, dtype=torch.int64)).numpy()
     network = Network(info.features, info.network, info.space)
     try:
         network.load_state_dict(_restored(tensors), assign=True)
     except RuntimeError as error:
-        raise InvalidModel(f"expected weights that fit the description in {file.name}, got: {error}") from None
+        raise InvalidModel(f"expected weights that fit the description in {MODEL_FILE}, got: {error}") from None
     network.requires_grad_(False)
     network.eval()
     return Model(network, replace(info, hash=digest), seen)
@@ -164,6 +175,8 @@ def _restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _parse(header: str, name: str) -> ModelInfo:
     try:
         fields = json.loads(header)
+        if fields.get("kind", "network") != "network":
+            raise InvalidModel(f"expected a model of hashed words in {name}, got one of the kind {fields['kind']!r}")
         found = (fields["format"], fields["format_version"])
         if found != (FORMAT, FORMAT_VERSION):
             raise InvalidModel(

@@ -101,17 +101,8 @@ class Network(nn.Module):
             for layer in (self.mix, self.emit):
                 nn.init.xavier_uniform_(layer.weight, generator=generator)
                 layer.bias.zero_()
-            hidden = self.config.hidden
             for lstm in (*self.rightward, *self.leftward):
-                for name, weight in lstm.named_parameters():
-                    if name.startswith("bias"):
-                        weight.zero_()
-                        if name.startswith("bias_ih"):
-                            weight[hidden : 2 * hidden] = 1.0  # forget gates begin open
-                    else:
-                        for gate in range(4):
-                            part = weight[gate * hidden : (gate + 1) * hidden]
-                            nn.init.xavier_uniform_(part, generator=generator)
+                start_lstm(lstm, generator)
 
     @property
     def tables(self) -> tuple[nn.EmbeddingBag, ...]:
@@ -159,31 +150,50 @@ class Network(nn.Module):
         """Emissions (B, N, L) of texts whose tokens are rows `places` (B, N) of `vectors`; `lengths` is (B,)."""
         N = places.shape[1]
         mirror = (lengths[:, None] - 1 - torch.arange(N)[None, :]).remainder(N)  # (B, N)
-        x = _drop(nn.functional.embedding(places, vectors), dropout, generator)  # (B, N, mixed_width)
+        x = drop(nn.functional.embedding(places, vectors), dropout, generator)  # (B, N, mixed_width)
         hidden = x
         for rightward, leftward in zip(self.rightward, self.leftward, strict=True):
             right, _ = rightward(hidden)  # (B, N, hidden)
-            left, _ = leftward(_mirrored(hidden, mirror))
-            hidden = _drop(torch.cat([right, _mirrored(left, mirror)], dim=2), dropout, generator)  # (B, N, 2 hidden)
+            left, _ = leftward(mirrored(hidden, mirror))
+            hidden = drop(torch.cat([right, mirrored(left, mirror)], dim=2), dropout, generator)  # (B, N, 2 hidden)
         emitted: Tensor = self.emit(torch.cat([x, hidden], dim=2))  # (B, N, L)
         return emitted
 
     def chain(self) -> tuple[Tensor, Tensor, Tensor]:
         """Transitions (L, L), start (L,), end (L,), with -inf on illegal IOB2 moves."""
-        allowed, allowed_start = self.get_buffer("allowed"), self.get_buffer("allowed_start")
-        return (
-            self.transitions.masked_fill(~allowed, -torch.inf),
-            self.start.masked_fill(~allowed_start, -torch.inf),
-            self.end,
-        )
+        return masked_chain(self)
 
 
-def _mirrored(x: Tensor, mirror: Tensor) -> Tensor:
+def start_lstm(lstm: nn.LSTM, generator: torch.Generator) -> None:
+    """Draw the weights of an LSTM; forget gates begin open."""
+    hidden = lstm.hidden_size
+    with torch.no_grad():
+        for name, weight in lstm.named_parameters():
+            if name.startswith("bias"):
+                weight.zero_()
+                if name.startswith("bias_ih"):
+                    weight[hidden : 2 * hidden] = 1.0
+            else:
+                for gate in range(4):
+                    nn.init.xavier_uniform_(weight[gate * hidden : (gate + 1) * hidden], generator=generator)
+
+
+def masked_chain(network: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a network's transitions (L, L), start (L,) and end (L,), with -inf on illegal IOB2 moves."""
+    allowed, allowed_start = network.get_buffer("allowed"), network.get_buffer("allowed_start")
+    return (
+        network.get_parameter("transitions").masked_fill(~allowed, -torch.inf),
+        network.get_parameter("start").masked_fill(~allowed_start, -torch.inf),
+        network.get_parameter("end"),
+    )
+
+
+def mirrored(x: Tensor, mirror: Tensor) -> Tensor:
     """Reverse each text within its own length; padding stays behind. (B, N, D)."""
     return x.gather(1, mirror[..., None].expand(-1, -1, x.shape[2]))
 
 
-def _drop(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
+def drop(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
     """Drop whole features of a text, the same for all its tokens. (B, N, D)."""
     if not share:
         return x

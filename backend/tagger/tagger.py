@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -12,44 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.tagger.errors import InvalidText, TaggerError
+from backend.tagger.errors import TaggerError
 from backend.tagger.features import hash_words
 from backend.tagger.language import LanguageGuess
 from backend.tagger.model import Model, load_model
 from backend.tagger.network import WordBatch
+from backend.tagger.options import TaggerOptions
+from backend.tagger.places import BUNDLED, Kind, model_directory, model_kind
+from backend.tagger.reading import Read, read_rounds
 from backend.tagger.seen import contains, fingerprint
-from backend.tagger.sentences import find_boundaries
-from backend.tagger.tokens import Token, tokenize
+from backend.tagger.tagged import Tagged
 from conformal.labels import LabelSpace
-from conformal.trellis.potentials import Chain, Potentials
+from conformal.trellis.potentials import Chain
 
-BUNDLED = "bundled"
-_BUNDLED_DIRECTORY = Path(__file__).parent / BUNDLED
+__all__ = ["BUNDLED", "NetworkTagger", "Tagged", "Tagger", "load_tagger", "model_directory"]
 
-# Memory of a call is bounded by these, whatever the number and the length of its texts.
-_ROUND_TOKENS = 32_768  # texts are read and tagged in rounds of about this many tokens
+# With the rounds texts are read in, these bound the memory of a call.
 _BATCH_TOKENS = 4_096  # tokens, padding included, of one forward pass
 _WINDOW = 256  # a longer sentence is tagged in windows of this many tokens,
 _MARGIN = 32  # of which this many at each inner edge are context only
-
-
-@dataclass(frozen=True)
-class Tagged:
-    """A text as the chain sees it: tokens with offsets, potentials over them, the language.
-
-    `seen` says that the model was trained on this very text (METHODS 5.4).
-    """
-
-    text: str
-    tokens: tuple[Token, ...]
-    potentials: Potentials
-    language: str
-    seen: bool = False
-
-    @property
-    def boundaries(self) -> tuple[int, ...]:
-        """The tokens that begin a further sentence."""
-        return self.potentials.boundaries
 
 
 class Tagger(Protocol):
@@ -62,6 +42,10 @@ class Tagger(Protocol):
     @property
     def hash(self) -> str:
         """Hash of everything that decides its potentials, in hexadecimal digits."""
+
+    @property
+    def base_hash(self) -> str:
+        """Hash of the model itself, however its labels are folded: what it was trained on hangs on this one."""
 
     @property
     def space(self) -> LabelSpace:
@@ -111,6 +95,11 @@ class NetworkTagger:
         return self.info.hash
 
     @property
+    def base_hash(self) -> str:
+        """The same: nothing is folded."""
+        return self.info.hash
+
+    @property
     def space(self) -> LabelSpace:
         """The labels of the model."""
         return self.info.space
@@ -125,32 +114,12 @@ class NetworkTagger:
 
         Raises InvalidText for anything that is not a str, and for a wrong number of languages.
         """
-        if isinstance(texts, str):
-            raise InvalidText("expected a sequence of texts, got one str; put it in a list")
-        fields: Sequence[str | None] = [None] * len(texts) if languages is None else languages
-        if len(fields) != len(texts):
-            raise InvalidText(f"expected one language (or None) a text, got {len(fields)} for {len(texts)} texts")
         tagged: list[Tagged] = []
-        for read in self._rounds(texts, fields):
+        for read in read_rounds(texts, self._guess, languages=languages):
             tagged += self._tag(read)
         return tagged
 
-    def _rounds(self, texts: Sequence[str], fields: Sequence[str | None]) -> Iterator[list[_Read]]:
-        waiting: list[_Read] = []
-        size = 0
-        for text, field in zip(texts, fields, strict=True):
-            tokens = tuple(tokenize(text))
-            language = self._guess.of(text, field=field)
-            boundaries = find_boundaries(text, tokens, language=language)
-            waiting.append(_Read(text, tokens, language, boundaries))
-            size += len(tokens)
-            if size >= _ROUND_TOKENS:
-                yield waiting
-                waiting, size = [], 0
-        if waiting:
-            yield waiting
-
-    def _tag(self, texts: list[_Read]) -> list[Tagged]:
+    def _tag(self, texts: list[Read]) -> list[Tagged]:
         emissions: list[npt.NDArray[np.float64]] = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
         rows: dict[str, int] = {}
         places = [
@@ -192,13 +161,6 @@ class NetworkTagger:
             emissions[piece.text][piece.first : piece.last] = kept
 
 
-class _Read(NamedTuple):
-    text: str
-    tokens: tuple[Token, ...]
-    language: str
-    boundaries: tuple[int, ...]
-
-
 def _pieces(text: int, length: int, boundaries: tuple[int, ...]) -> Iterator[_Piece]:
     """Cut a text into its sentences, and a long sentence into windows; depends on this text alone."""
     for start, end in zip((0, *boundaries), (*boundaries, length), strict=True):
@@ -224,16 +186,27 @@ def _groups(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
         yield group
 
 
-def model_directory(model: str | Path = BUNDLED) -> Path:
-    """Return where a model and what belongs to it lie: `bundled`, or a directory of its own."""
-    return _BUNDLED_DIRECTORY if str(model) == BUNDLED else Path(model)
-
-
 def load_tagger(
-    model: str | Path = BUNDLED, *, languages: Sequence[str] | None = None, concurrency: int = 1
-) -> NetworkTagger:
-    """Load a tagger: `bundled`, or the directory of a model made by `surespan train`.
+    model: str | Path = BUNDLED,
+    *,
+    languages: Sequence[str] | None = None,
+    concurrency: int = 1,
+    options: TaggerOptions | None = None,
+) -> Tagger:
+    """Load a tagger: `bundled`, the directory of a model made by `surespan train`, or a checkpoint of `transformers`.
 
-    `languages` restricts language identification; without it, the model's own. Raises InvalidModel.
+    A checkpoint is named by its folder or hub id. `languages` restricts language identification; without it, the
+    model's own. Raises InvalidModel.
     """
-    return NetworkTagger(load_model(model_directory(model)), languages=languages, concurrency=concurrency)
+    kind = model_kind(model)
+    place = model_directory(model)
+    if kind is Kind.NETWORK:
+        return NetworkTagger(load_model(place), languages=languages, concurrency=concurrency)
+    # transformers takes seconds to import, which the bundled model need not wait for.
+    if kind is Kind.ENCODER:
+        from backend.tagger.encoder.saved import load_encoder_tagger  # noqa: PLC0415
+
+        return load_encoder_tagger(place, languages=languages, concurrency=concurrency, options=options)
+    from backend.tagger.hf.loading import load_checkpoint_tagger  # noqa: PLC0415
+
+    return load_checkpoint_tagger(str(model), languages=languages, concurrency=concurrency, options=options)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from backend.tagger.checkpoints import read_checkpoint, restore_optimizers, write_checkpoint
 from backend.tagger.corpus import Corpus, Ints, Sample, Variation, take_words, vary
 from backend.tagger.crf import chain_loss
 from backend.tagger.entity_f1 import Counts, EntityCounter
@@ -23,8 +22,6 @@ from backend.tagger.model import Model
 from backend.tagger.network import Network, NetworkConfig, WordBatch
 from backend.tagger.viterbi import best_labels
 from conformal.labels import LabelSpace
-
-CHECKPOINT_FILE = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,18 @@ class _State:
 
 
 Progress = Callable[[int, int, int, float], None]
+
+
+def rate_scale(step: int, steps: int, *, warm_up: float) -> float:
+    """Return the share of the largest learning rate at a step: linear warm-up, then cosine decay to zero.
+
+    >>> [rate_scale(step, 4, warm_up=0.5) for step in (0, 1, 2, 4)]
+    [0.5, 1.0, 1.0, 0.0]
+    """
+    warm = max(1, int(warm_up * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - warm) / max(1, steps - warm))))
 
 
 def batches(samples: Sequence[Sample], *, budget: int, rng: np.random.Generator | None) -> Iterator[list[Sample]]:
@@ -181,12 +190,7 @@ class Trainer:
         return batches(varied, budget=self.config.batch_tokens, rng=rng)
 
     def _rate(self, step: int) -> float:
-        """Linear warm-up, then cosine decay to zero."""
-        total = self.config.epochs * self.steps_per_epoch
-        warm = max(1, int(self.config.warm_up * total))
-        if step < warm:
-            return (step + 1) / warm
-        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - warm) / max(1, total - warm))))
+        return rate_scale(step, self.config.epochs * self.steps_per_epoch, warm_up=self.config.warm_up)
 
     def run(self, *, checkpoints: Path | None = None, progress: Progress | None = None) -> Iterator[EpochReport]:
         """Train epoch by epoch until the last or until the development F1 has not risen for `patience` epochs.
@@ -247,46 +251,24 @@ class Trainer:
 
     def save(self, directory: Path) -> None:
         """Write everything a continued run needs, whole or not at all."""
-        directory.mkdir(parents=True, exist_ok=True)
-        tensors = {f"now.{name}": value for name, value in self.network.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self._best.items()}
-        for k, optimizer in enumerate(self._optimizers):
-            for index, slot in optimizer.state_dict()["state"].items():
-                for key, value in slot.items():
-                    tensors[f"optimizer.{k}.{index}.{key}"] = torch.as_tensor(value)
-        plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-        partial = directory / f"{CHECKPOINT_FILE}.partial"
-        header = {"state": json.dumps(asdict(self._state)), "config": self._fingerprint()}
-        save_file(plain, partial, metadata=header)
-        partial.replace(directory / CHECKPOINT_FILE)
+        write_checkpoint(
+            directory,
+            state=json.dumps(asdict(self._state)),
+            fingerprint=self._fingerprint(),
+            now=self.network.state_dict(),
+            best=self._best,
+            optimizers=self._optimizers,
+        )
 
     def resume(self, directory: Path) -> int:
         """Continue from a checkpoint; return the number of epochs it holds. Refuses another recipe's checkpoint."""
-        file = directory / CHECKPOINT_FILE
-        if not file.is_file():
+        found = read_checkpoint(directory, fingerprint=self._fingerprint())
+        if found is None:
             return 0
-        with safe_open(file, framework="pt") as stream:
-            header = stream.metadata() or {}
-        if header.get("config") != self._fingerprint():
-            raise InvalidTraining(
-                f"expected a checkpoint of this recipe and data in {directory}, got another's; "
-                "give the same options, or another --out"
-            )
-        tensors = load_file(file)
-        self._state = _State(**json.loads(header["state"]))
-        self.network.load_state_dict({n[4:]: t for n, t in tensors.items() if n.startswith("now.")})
-        self._best = {n[5:]: t for n, t in tensors.items() if n.startswith("best.")}
-        for k, optimizer in enumerate(self._optimizers):
-            slots: dict[int, dict[str, Tensor | int]] = {}
-            for name, tensor in tensors.items():
-                head, _, rest = name.partition(f"optimizer.{k}.")
-                if head or not rest:
-                    continue
-                index, _, key = rest.partition(".")
-                # SparseAdam counts its steps in a plain int, AdamW in a tensor.
-                slots.setdefault(int(index), {})[key] = int(tensor) if k == 1 and key == "step" else tensor
-            layout = optimizer.state_dict()
-            optimizer.load_state_dict({"state": slots, "param_groups": layout["param_groups"]})
+        self._state = _State(**json.loads(found.state))
+        self.network.load_state_dict(found.now)
+        self._best = found.best
+        restore_optimizers(found, self._optimizers)
         return self._state.epoch
 
     def _fingerprint(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import (
@@ -22,13 +20,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Corpus, build_corpus
-from backend.tagger.errors import InvalidTraining
+from backend.tagger.material import Material, gather
 from backend.tagger.model import Model, ModelInfo, load_model, parameter_count, save_model
-from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.seen import fingerprints
-from backend.tagger.training import CHECKPOINT_FILE, Trainer, TrainingConfig, evaluate
-from conformal.labels import LabelSpace, Scheme
+from backend.tagger.training import EpochReport, Trainer, TrainingConfig, evaluate
+from conformal.labels import Scheme
 
 
 def train_model(
@@ -50,32 +48,23 @@ def train_model(
     The checkpoint is removed once the model is written. With `start`, training begins with that model's weights.
     """
     screen = console or Console(stderr=True)
-    held: list[LabelledText] = []
-    train: list[LabelledText] = []
-    rng = np.random.default_rng([config.seed, 7])
-    files = [_file_summary(path) for path in data]
-    repairs = 0
-    for path in data:
-        reading = read_labelled(path, scheme=scheme)
-        repairs += reading.repairs
-        screen.print(f"{path.name}: {reading.summary()}", highlight=False)
-        if dev:
-            train += reading.texts
-        else:
-            out_of = rng.random(len(reading.texts)) < dev_share
-            held += [text for text, kept in zip(reading.texts, out_of, strict=True) if kept]
-            train += [text for text, kept in zip(reading.texts, out_of, strict=True) if not kept]
-    for path in dev:
-        reading = read_labelled(path, scheme=scheme)
-        screen.print(f"{path.name} (development): {reading.summary()}", highlight=False)
-        held += reading.texts
-    classes = sorted({span.label for text in train for span in text.spans})
-    if not classes:
-        raise InvalidTraining("expected entities in the data files, got none; check the tag column")
-    space = LabelSpace(classes)
-    known = [text for text in held if all(span.label in space.classes for span in text.spans)]
-    if not known:
-        raise InvalidTraining("expected development texts, got none; raise --dev-share or give --dev")
+    material = gather(data, dev=dev, dev_share=dev_share, scheme=scheme, seed=config.seed, console=screen)
+    return train_words(material, out, config=config, name=name, start=start, resume=resume, console=screen)
+
+
+def train_words(
+    material: Material,
+    out: Path,
+    *,
+    config: TrainingConfig,
+    name: str = "model",
+    start: Model | None = None,
+    resume: bool = True,
+    console: Console | None = None,
+) -> ModelInfo:
+    """Train the network of hashed words on what was gathered; see `train_model`."""
+    screen = console or Console(stderr=True)
+    space, train, known = material.space, material.train, material.known_held
     # Development words are hashed with the rest but only training samples are drawn from.
     corpus = build_corpus([*train, *known], space, features=config.features)
     expressible = sum(origin < len(train) for origin in corpus.origins)
@@ -85,31 +74,25 @@ def train_model(
     done = trainer.resume(out) if resume else 0
     if done:
         screen.print(f"continuing after epoch {done} of {config.epochs}")
-    _run(trainer, out, screen)
+    run_shown(trainer, out, screen, epochs=config.epochs)
     summary: dict[str, Any] = {
-        "files": files,
+        "files": material.files,
         "texts": expressible,
-        "repairs": repairs,
+        "repairs": material.repairs,
         "inexpressible": dict(corpus.inexpressible),
         "recipe": {k: v for k, v in asdict(config).items() if k not in {"features", "network"}},
         "threads": torch.get_num_threads(),
         "best_epoch": trainer.best_epoch,
-        "dev_share": 0.0 if dev else dev_share,
+        "dev_share": material.dev_share,
         "start": start.info.hash if start else "",
     }
-    info = ModelInfo(name, space.classes, _languages(train), config.features, config.network, summary)
-    saved = save_model(trainer.network, out, info=info, seen=fingerprints(text.text for text in [*train, *held]))
+    info = ModelInfo(name, space.classes, material.languages, config.features, config.network, summary)
+    saved = save_model(
+        trainer.network, out, info=info, seen=fingerprints(text.text for text in [*train, *material.held])
+    )
     _say_saved(screen, out, trainer, corpus)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     return saved
-
-
-def _file_summary(path: Path) -> dict[str, str]:
-    return {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-def _languages(texts: Sequence[LabelledText]) -> tuple[str, ...]:
-    return tuple(sorted({text.language for text in texts if text.language}))
 
 
 def _say_corpus(screen: Console, trainer: Trainer, inexpressible: Counter[str]) -> None:
@@ -123,7 +106,17 @@ def _say_corpus(screen: Console, trainer: Trainer, inexpressible: Counter[str]) 
         screen.print(f"left out {count:,} texts' spans: {reason}", highlight=False)
 
 
-def _run(trainer: Trainer, out: Path, screen: Console) -> None:
+class Running(Protocol):
+    """A trainer, as far as showing its progress needs it."""
+
+    def run(
+        self, *, checkpoints: Path | None, progress: Callable[[int, int, int, float], None]
+    ) -> Iterator[EpochReport]:
+        """Train epoch by epoch."""
+
+
+def run_shown(trainer: Running, out: Path, screen: Console, *, epochs: int) -> None:
+    """Train to the end, with a bar for the epoch under way and a line for each that is over."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -138,7 +131,7 @@ def _run(trainer: Trainer, out: Path, screen: Console) -> None:
         def advance(epoch: int, step: int, steps: int, loss: float) -> None:
             nonlocal task
             if step == 1 or task is None:
-                task = bars.add_task(f"epoch {epoch}/{trainer.config.epochs}", total=steps, loss=loss)
+                task = bars.add_task(f"epoch {epoch}/{epochs}", total=steps, loss=loss)
             bars.update(task, completed=step, loss=loss)
 
         for report in trainer.run(checkpoints=out, progress=advance):

@@ -13,13 +13,16 @@ from click.testing import CliRunner
 
 from backend.cli import main
 from backend.errors import InvalidStarter
+from backend.outcome import outcome_of
 from backend.predictor import Calibration, Guarantee, Predictor, starter_calibration
 from backend.promise import describe
+from backend.settings import load_settings
 from backend.starter import load_starter, make_starter, save_starter, starter_name
 from backend.tagger.folded import restrict
 from backend.tagger.readers import read_labelled
 from backend.tagger.tagger import NetworkTagger, load_tagger
 from conformal import kbest
+from conformal.names import METHODS, SPAN_METHODS
 from conformal.scores import Boundary, Method
 from tests.backend.tagger.conftest import SAMPLE, tiny_model  # noqa: F401 - a fixture
 
@@ -158,6 +161,25 @@ def test_folded_classes_become_no_entity_before_decoding(tagger: NetworkTagger, 
     assert calibration.guarantee is Guarantee.BORROWED
     sets = Predictor(folded, calibration, alpha="0.3", max_shown=50).predict([TEXT])[0].sets
     assert len({labeling.spans for labeling in sets.labelings}) == len(sets.labelings)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *(f"nc1/{name}" for name in SPAN_METHODS)])
+def test_every_method_serves_and_only_exact_ones_promise(tagger: NetworkTagger, calibrated: Path, name: str) -> None:
+    method = Method(load_settings(method=name).method)
+    borrowed = starter_calibration(tagger, calibrated, method=method, n_min=20)
+    calibration = Calibration(borrowed.thresholds, Guarantee.OWN, 7)
+    assert calibration.thresholds.entity_method.name == method.span_name
+    made = Predictor(tagger, calibration, alpha="0.2", max_shown=100).predict([TEXT, "Anna Schmidt wohnt in Berlin."])
+    for each in made:
+        assert each.sets.labelings
+        members = sum(labeling.member for labeling in each.sets.labelings)
+        assert each.sets.set_size in (None, members) or members >= 99
+        assert (each.guarantee is Guarantee.OWN) == (method.worth == "exact")
+        assert outcome_of(each).review_value >= -each.sets.labelings[0].log_probability
+        if method.worth == "exact":
+            assert "In at least 80 %" in describe(each)
+        else:
+            assert f"No promise: the sets of this method are {method.worth}" in describe(each)
 
 
 @pytest.mark.parametrize("name", ["nc1", "nc2", "nc3"])

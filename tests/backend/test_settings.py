@@ -6,6 +6,7 @@ import pytest
 
 from backend.errors import InvalidSetting
 from backend.settings import Settings, load_settings
+from conformal.names import METHODS
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,9 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
     settings = load_settings()
     assert (settings.alpha, settings.text_retention, settings.served_retention) == ("0.10", 30, None)
     assert load_settings(alpha="0.2").alpha == "0.2"
+    for name in METHODS:
+        assert load_settings(method=name).method == name
+    assert load_settings(method="joint+nc2/conditional+nc1").method == "joint+nc2/conditional+nc1"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,8 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
         ("N_MIN", "1.5", "SURESPAN_N_MIN: expected a whole number, got '1.5'"),
         ("TEXT_RETENTION", "0", "SURESPAN_TEXT_RETENTION: expected a whole number of at least 1, got '0'"),
         ("TEXT_RETENTION", "99999", "SURESPAN_TEXT_RETENTION: expected at most 36500, got '99999'"),
-        ("METHOD", "no such!", "SURESPAN_METHOD: expected .*, got 'no such!'"),
+        ("METHOD", "no such!", "SURESPAN_METHOD: expected a method among nc1, .*integrated.*, got 'no such!'"),
+        ("METHOD", "nc1/nc9", "SURESPAN_METHOD: expected a span method after '/' among nc1, .*, got 'nc1/nc9'"),
         ("DATABASE_URL", "mysql://h/d", "SURESPAN_DATABASE_URL: expected sqlite:///.* or postgresql://"),
         ("DATABASE_URL", "sqlite://", "SURESPAN_DATABASE_URL: expected the path of a file"),
     ],

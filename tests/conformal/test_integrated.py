@@ -165,7 +165,7 @@ def test_strangest_parts_of_rows_are_those_of_their_labelings(corpus: Corpus) ->
     np.testing.assert_array_equal(worst_parts(corpus.rows.take(order), corpus.entities, tuned=tuned), found[order])
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(name for name, worth in METHODS.items() if worth != "heuristic"))
 def test_every_method_calibrates_predicts_and_keeps_its_bytes(corpus: Corpus, name: str) -> None:
     """What is listed is what is scored: a truth is in its set iff its score passes, and sets hold what they promise."""
     half = 600
@@ -179,7 +179,7 @@ def test_every_method_calibrates_predicts_and_keeps_its_bytes(corpus: Corpus, na
     assert again.to_bytes() == thresholds.to_bytes()
     assert again.method == thresholds.method
     assert thresholds.n == (
-        half if name in ("nc1", "nc2", "nc3") else half - int(tuning_part(corpus.rows.take(known)).sum())
+        half if name in ("nc1", "nc2", "nc3", "logrank+nc1") else half - int(tuning_part(corpus.rows.take(known)).sum())
     )
     pool = again.pool("en/1-10")
     rest = corpus.rows.take(np.arange(half, 900))

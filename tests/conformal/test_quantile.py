@@ -125,8 +125,10 @@ def test_smoothed_membership_on_the_very_edge() -> None:
     assert stack.contains([0.0, 0.0], "0.1", u=[0.1, 0.0]).tolist() == [True, False]
 
 
-@given(st.lists(scores, min_size=1, max_size=5), levels, draws)
-def test_batches_agree_with_single_tables(sets: list[list[float]], level: str | Fraction, u: float) -> None:
+@given(st.lists(scores, min_size=1, max_size=5), levels, draws, st.sampled_from(QUERIES))
+def test_batches_agree_with_single_tables(
+    sets: list[list[float]], level: str | Fraction, u: float, query: float
+) -> None:
     size = max(len(values) for values in sets)
     where = np.array([[i < len(values) for i in range(size)] for values in sets]).reshape(len(sets), size)
     padded = np.array([values + [0.0] * (size - len(values)) for values in sets]).reshape(len(sets), size)
@@ -135,13 +137,10 @@ def test_batches_agree_with_single_tables(sets: list[list[float]], level: str | 
     stack = StackedTable(padded)
     single = [ScoreTable.of(row) for row in padded]
     np.testing.assert_array_equal(stack.threshold(level), [t.threshold(level) for t in single])
-    for query in QUERIES:
-        at = np.full(len(sets), query)
-        np.testing.assert_array_equal(stack.contains(at, level), [bool(t.contains(query, level)) for t in single])
-        np.testing.assert_array_equal(
-            stack.contains(at, level, u=u), [bool(t.contains(query, level, u=u)) for t in single]
-        )
-        np.testing.assert_allclose(stack.share_at_most(at), [float(t.share_at_most(query)) for t in single])
+    at = np.full(len(sets), query)
+    np.testing.assert_array_equal(stack.contains(at, level), [bool(t.contains(query, level)) for t in single])
+    np.testing.assert_array_equal(stack.contains(at, level, u=u), [bool(t.contains(query, level, u=u)) for t in single])
+    np.testing.assert_allclose(stack.share_at_most(at), [float(t.share_at_most(query)) for t in single])
 
 
 @pytest.mark.parametrize("n", [0, 1, 18, 19, 99, 149])

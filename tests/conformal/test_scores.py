@@ -101,7 +101,7 @@ def test_draws_are_uniform_and_fixed_by_their_names() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="score among"):
+    with pytest.raises(InvalidArgument, match="a method among"):
         Method("nc9")
     with pytest.raises(InvalidArgument, match="boundary rule among"):
         Method("nc1", "nope")  # type: ignore[arg-type]

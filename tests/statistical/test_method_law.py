@@ -63,7 +63,7 @@ def finite_law(scores: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "name", ["raps+nc1", "raps+nc2", "conditional+nc1", "conditional+nc2", "joint+nc1", "joint+nc2"]
+    "name", ["logrank+nc1", "raps+nc1", "raps+nc2", "conditional+nc1", "conditional+nc2", "joint+nc1", "joint+nc2"]
 )
 def test_frozen_scores_obey_the_exact_law(name: str, ranks: Ranks, tuning: TaskRows, obeys: Judge) -> None:
     method = tune(Method(name), tuning, alpha=ALPHA)
@@ -79,13 +79,21 @@ def test_frozen_scores_obey_the_exact_law(name: str, ranks: Ranks, tuning: TaskR
     assert not obeys(scores[:, -1] <= ordered[:, K - 2], finite_law(scores))  # one rank too low
 
 
-@pytest.mark.parametrize("name", ["raps+nc2", "conditional+nc2", "joint+nc1", "raps+nc1"])
+@pytest.mark.parametrize("name", ["raps+nc2", "conditional+nc2", "joint+nc1", "raps+nc1", "logrank+nc1"])
 def test_smoothed_sets_obey_the_exact_law(name: str, ranks: Ranks, tuning: TaskRows, obeys: Judge) -> None:
     method = replace(tune(Method(name), tuning, alpha=ALPHA), boundary=Boundary.SMOOTHED)
     u = np.random.default_rng(9).random(ranks.rank.shape)
     scores = method.scores(ranks, u=u)
     covered = method.members(scores[:, -1], StackedTable(scores[:, :-1]), ALPHA, u=u[:, -1])
     assert obeys(covered, finite_law(scores) if method.smooths_scores else 0.82)
+
+
+def test_a_truth_beyond_the_rank_limit_obeys_the_law_too(ranks: Ranks, obeys: Judge) -> None:
+    """logrank goes on by probability: no score is infinite, however few ranks were looked at."""
+    scores = Method("logrank+nc1", limit=2).scores(ranks)
+    assert np.isfinite(scores).all()
+    assert (ranks.rank > 2).mean() > 0.05
+    assert obeys(StackedTable(scores[:, :-1]).contains(scores[:, -1], ALPHA), K / (N + 1))
 
 
 def test_a_cap_taken_from_the_calibration_rows_themselves_breaks_the_law(obeys: Judge) -> None:

@@ -1,6 +1,7 @@
 """The tables, one module per area. Repository functions outside this package return domain objects, not rows."""
 
 from backend.store.columns import Base
+from backend.store.tables.actions import Action
 from backend.store.tables.calibration import (
     CalibrationCell,
     CalibrationHead,
@@ -10,10 +11,13 @@ from backend.store.tables.calibration import (
 from backend.store.tables.core import Model, Project, Task, TaskDeletion
 from backend.store.tables.inbox import Event, Job
 from backend.store.tables.labels import Annotation, Label, LabelHistory
+from backend.store.tables.monitoring import CoverageCount, Judgement, MonitorRow
 from backend.store.tables.serving import Alarm, MonitorState, ServedSet
+from backend.store.tables.streams import ProjectState, SamplingPeriod, TrainingTask
 from backend.store.tables.versions import Activation, ActiveVersion, Threshold, ThresholdVersion
 
 __all__ = [
+    "Action",
     "Activation",
     "ActiveVersion",
     "Alarm",
@@ -22,17 +26,23 @@ __all__ = [
     "CalibrationCell",
     "CalibrationHead",
     "CalibrationScore",
+    "CoverageCount",
     "EntityScore",
     "Event",
     "Job",
+    "Judgement",
     "Label",
     "LabelHistory",
     "Model",
+    "MonitorRow",
     "MonitorState",
     "Project",
+    "ProjectState",
+    "SamplingPeriod",
     "ServedSet",
     "Task",
     "TaskDeletion",
     "Threshold",
     "ThresholdVersion",
+    "TrainingTask",
 ]

@@ -35,6 +35,7 @@ class ServedSet(Base):
     shown: Mapped[int]
     ranked: Mapped[bytes] = mapped_column(sa.LargeBinary)
     served_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    alpha: Mapped[str | None] = mapped_column(sa.String(20))
 
 
 class MonitorState(Base):

@@ -33,8 +33,8 @@ def read_label_studio(
     Of a task with several annotations the ground truth counts, else the one with the lowest id. Skipped
     (`was_cancelled`) and missing annotations leave the task out, counted in `skipped`; an empty result is a valid
     labeling. `text_field` names the data field with the text; without it, the field the results point to is `text`
-    or the only text field. `label_control` names the control of the entity labels; without it, every control but
-    `flag` counts.
+    or the only text field (one that names the language aside). `label_control` names the control of the entity
+    labels; without it, every control but `flag` counts.
 
     Raises InvalidData with file and line (JSONL) or task position (JSON) for anything malformed.
     """
@@ -111,7 +111,7 @@ def _chosen(task: Mapping[str, object], where: str) -> tuple[Mapping[str, object
 
 
 def _text(data: Mapping[str, object], field: str | None, where: str) -> str:
-    fields = [key for key, value in data.items() if isinstance(value, str)]
+    fields = [key for key, value in data.items() if isinstance(value, str) and key not in _LANGUAGE_FIELDS]
     named = field or ("text" if "text" in fields else fields[0] if len(fields) == 1 else None)
     if named is None or not isinstance(data.get(named), str):
         wanted = repr(field) if field else "'text'"

@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from backend.app import create_app, service_of
-from backend.serving.presenting import Present, show_all
+from backend.serving.presenting import Present
 from backend.serving.service import Service
 from backend.settings import Settings, load_settings
 from backend.starter import make_starter, save_starter
@@ -53,8 +53,10 @@ def make_app(settings: Settings) -> Iterator[MakeApp]:
     """Make apps with other settings; all are closed at the end."""
     made: list[Flask] = []
 
-    def make(*, present: Present = show_all, start: bool = True, **changes: Any) -> Flask:
-        app = create_app(settings.model_copy(update=changes), present=present, start=start)
+    def make(*, present: Present | None = None, start: bool = True, streams: bool = False, **changes: Any) -> Flask:
+        # Without streams, unless a test is about them: then every task is shown.
+        how = None if streams else present or Present()
+        app = create_app(settings.model_copy(update=changes), present=how, start=start)
         made.append(app)
         return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from backend.app import service_of
 from backend.http.openapi import document
+from backend.monitoring import Monitor
 from backend.serving.measures import Measures
 from backend.serving.service import Service
 from backend.store import Store
@@ -33,6 +35,7 @@ def test_the_document_names_exactly_the_routes(idle_app: Flask) -> None:
     rules = {
         (rule.rule.replace("<uid>", "{uid}").replace("<int(max=9223372036854775807):number>", "{number}"), method)
         for rule in app.url_map.iter_rules()
+        if not rule.rule.startswith("/dashboard")  # pages for people
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
     assert rules == {(path, method.upper()) for path, item in document()["paths"].items() for method in item}
@@ -57,7 +60,7 @@ def labelled(app: Flask, service: Service) -> Flask:
     with Store(service.writes.url) as store, store.write() as session:
         project = ensure_project(session, shapes.PROJECT)
         model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
-        for number, nll in ((1, 0.0), (2, 0.0), (3, 1e9)):
+        for number, rank in ((1, 1.0), (2, 1.0), (3, float("inf"))):
             task = find_task(session, project.id, external_id=str(number))
             assert task is not None
             assert task.draw is None
@@ -72,7 +75,7 @@ def labelled(app: Flask, service: Service) -> Flask:
                 label_revision=change.label.revision,
                 stratum="de/1-10",
                 evidence="blind",
-                scores=SequenceScores(nll, 1, 0.5),
+                scores=SequenceScores(-math.log(0.9) if rank == 1 else rank, rank, 0.5),
             )
         write_version(
             session,
@@ -86,6 +89,8 @@ def labelled(app: Flask, service: Service) -> Flask:
             content=service.views.view(shapes.PROJECT, shapes.CONFIG).predictor.calibration.thresholds.to_bytes(),
             thresholds=[ThresholdRow("pool", "all", 3, 1, float("inf")), ThresholdRow("class", "PER", 3, 0, 2.5)],
         )
+    with Store(service.writes.url) as store:
+        assert Monitor(store).watch(project, model=model).judged == 3
     return app
 
 
@@ -97,18 +102,25 @@ def test_thresholds_coverage_and_queue_of_a_project(labelled: Flask, service: Se
         assert (thresholds["guarantee"], thresholds["threshold_version"]) == ("own", 1)
         assert [(each["kind"], each["tau"]) for each in thresholds["thresholds"]] == [("class", 2.5), ("pool", None)]
     coverage = client.get(f"/api/v1/projects/{shapes.PROJECT}/coverage").json
-    overall = coverage["overall"]
-    served_open = overall["open"]
-    # A label scored 1e9 is held by an open set and by no other.
-    assert overall["total"] == 3
+    overall = coverage["overall"]["blind"]
+    # A label that the model cannot express is held by an open set and by no other.
+    assert overall["judged"] == 3
     assert overall["covered"] == 2 + self_open(service)
     low, high = overall["interval_95"]
     assert low <= overall["coverage"] <= high
-    assert served_open == sum(each["open"] for each in coverage["strata"])
-    assert sum(each["total"] for each in coverage["strata"]) == 3
+    assert overall["open"] == sum(each["open"] for each in coverage["strata"])
+    assert sum(each["judged"] for each in coverage["strata"]) == 3
+    report = client.get(f"/api/v1/projects/{shapes.PROJECT}/monitor").json
+    assert report["coverage"]["overall"]["blind"] == overall
+    assert report["evidence"]["state"] == "own"
+    assert all(report[part]["advice"] for part in ("evidence", "coverage", "drift", "gap", "skips"))
+    later = client.get(f"/api/v1/projects/{shapes.PROJECT}/monitor?days=1").json
+    assert later["coverage"]["overall"]["blind"]["judged"] == 3
+    assert client.get(f"/api/v1/projects/{shapes.PROJECT}/monitor?days=0").status_code == 400
     queue = client.get(f"/api/v1/projects/{shapes.PROJECT}/queue").json["tasks"]
     assert {each["task"] for each in queue} == {"4", "5"}  # the labelled ones are done
-    assert queue == sorted(queue, key=lambda each: each["probability"])
+    assert queue == sorted(queue, key=lambda each: (each["set_size"] != 0, -each["value"]))
+    assert all(each["value"] > 0 for each in queue)
     assert len(client.get(f"/api/v1/projects/{shapes.PROJECT}/queue?limit=1").json["tasks"]) == 1
     for path in (
         "/api/v1/projects/99/queue",
@@ -155,7 +167,7 @@ def test_metrics_say_what_happened(labelled: Flask, service: Service) -> None:
     stages = {"tagging", "decoding", "sets", "rendering", "storing"}
     for stage in stages:
         assert f'surespan_predict_stage_seconds_total{{stage="{stage}"}}' in text
-    assert f'surespan_live_coverage_tasks{{project="{shapes.PROJECT}"' in text
+    assert f'surespan_live_coverage_tasks{{kind="blind",project="{shapes.PROJECT}",stratum="' in text
     assert service.measures.registry.get_sample_value("surespan_predict_stage_seconds_total", {"stage": "tagging"})
 
 

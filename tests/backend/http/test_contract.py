@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from label_studio_sdk.label_interface import LabelInterface
 from backend.app import service_of
 from backend.predictor import Guarantee
 from backend.serving import chunks
-from backend.serving.presenting import Presentation
+from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.service import Service
 from backend.settings import Settings
 from backend.store import Store
@@ -250,17 +251,17 @@ class TestRecord:
         assert served(service, "9") is not None
 
     def test_blind_tasks_are_empty_and_their_set_is_shadow(self, make_app: MakeApp) -> None:
-        def present(project: str, task: str) -> Presentation:
-            assert project == shapes.PROJECT
-            draw = Draw("audit", 0.5, 0.1, blind=task == "2")
-            return Presentation(draw, blind_score=0.375)
+        class SecondIsBlind(Present):
+            def __call__(self, project: str, tasks: Sequence[Met]) -> list[Presentation]:
+                assert project == shapes.PROJECT
+                return [Presentation(Draw("audit", 0.5, 0.1, blind=each.task == "2"), quantile=0.4) for each in tasks]
 
-        app = make_app(present=present)
+        app = make_app(present=SecondIsBlind())
         tasks = [shapes.task(1, shapes.TEXTS[0]), shapes.task(2, shapes.TEXTS[0])]
         shown, blind = results(app, shapes.predict(tasks))
         assert shown[-1]["result"]
         version = shown[-1]["model_version"]
-        assert blind == [{"model_version": version, "score": 0.375, "result": []}]
+        assert blind == [{"model_version": version, "score": shown[-1]["score"], "result": []}]
         service: Service = app.extensions["surespan"]
         one, two = served(service, "1"), served(service, "2")
         assert one is not None
@@ -339,7 +340,7 @@ class TestInteractive:
 
 class TestVersions:
     def test_a_new_version_is_picked_up_and_changes_the_answer(self, app: Flask, service: Service) -> None:
-        service.views._poll = 0.0
+        service.views.polled.every = 0.0
         before = post(app, "/setup", shapes.setup()).json["model_version"]
         assert before.endswith("+cal.0")
         results(app, shapes.predict([shapes.task(1, shapes.TEXTS[0])]))
@@ -375,7 +376,7 @@ class TestVersions:
         assert entry[-1]["model_version"] == version
 
     @staticmethod
-    def write(service: Service, view: Any) -> int:
+    def write(service: Service, view: Any, *, alpha: str = "0.1") -> int:
         content = view.predictor.calibration.thresholds.to_bytes()
         tagger = view.predictor.tagger
         with Store(service.writes.url) as store, store.write() as session:
@@ -385,7 +386,7 @@ class TestVersions:
                 session,
                 project.id,
                 model_id=model.id,
-                alpha="0.1",
+                alpha=alpha,
                 method="nc1",
                 evidence="blind",
                 guarantee="own",
@@ -394,13 +395,18 @@ class TestVersions:
                 thresholds=[],
             ).id
 
-    def test_a_project_may_have_an_alpha_of_its_own(self, app: Flask, service: Service) -> None:
-        service.views._poll = 0.0
+    def test_an_alpha_of_its_own_is_served_with_the_version_made_for_it(self, app: Flask, service: Service) -> None:
+        service.views.polled.every = 0.0
         body = shapes.predict([shapes.task(1, shapes.TEXTS[0])])
-        assert results(app, body)[0][-1]["result"][0]["meta"]["alpha"] == "0.1"
+        before = results(app, body)[0][-1]
         with Store(service.writes.url) as store, store.write() as session:
             set_project_options(session, ensure_project(session, shapes.PROJECT).id, alpha="0.25")
-        assert results(app, body)[0][-1]["result"][0]["meta"]["alpha"] == "0.25"
+        assert results(app, body)[0][-1] == before  # as long as the version is the same, so are the sets
+        assert before["result"][0]["meta"]["alpha"] == "0.1"
+        self.write(service, service.views.view(shapes.PROJECT, shapes.CONFIG), alpha="0.25")
+        after = results(app, body)[0][-1]
+        assert after["result"][0]["meta"]["alpha"] == "0.25"
+        assert after["model_version"] != before["model_version"]
 
     def test_a_prediction_waits_for_the_model_only_so_long(self, make_app: MakeApp) -> None:
         app = make_app(start=False, model_wait=0.05)

@@ -18,6 +18,7 @@ from backend.store.thresholds import write_version
 from tests.backend.http import payload_shapes as shapes
 from tests.backend.http.running import running
 from tests.backend.http.test_load import tagger_of_the_project
+from tests.backend.http.test_serve import metrics
 from tests.backend.store.conftest import postgresql  # noqa: F401 - a fixture
 
 
@@ -34,6 +35,12 @@ def test_two_workers_share_one_database(served_model: Path, tmp_path: Path, post
                 assert service.call("/webhook", shapes.events()[i % 9])[0] == 200
                 status, answer = service.call("/predict", shapes.predict([shapes.task(i, shapes.TEXTS[i % 4])]))
                 assert (status, len(answer["results"])) == (200, 1)
+            # Whichever process is asked, it tells of all.
+            for _ in range(6):
+                said = metrics(service)
+                assert 'surespan_events_total{outcome="stored"} 20.0' in said
+                assert "surespan_predict_tasks_count 20.0" in said
+                assert "surespan_inbox_events" in said
             number = activate(store, served_model)
             time.sleep(2.5)  # the poll's two seconds
             versions = {service.call("/setup", shapes.setup())[1]["model_version"] for _ in range(30)}

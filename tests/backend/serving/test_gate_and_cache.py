@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from backend.errors import BackendError, Overloaded
+from backend.errors import BackendError, Overloaded, StoreUnavailable
 from backend.serving.admission import Admission
 from backend.serving.cache import AnswerCache
 from backend.serving.gate import FairGate
+from backend.serving.polling import Polled
 
 WAIT = 20.0
 
@@ -26,7 +27,18 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_keys_take_turns_however_many_wait() -> None:
-    gate = FairGate(slots=1)
+    wanted = ["big"] * 5 + ["small"] * 2 + ["third"]
+    assert turns(FairGate(slots=1), wanted) == ["big", "small", "third", "big", "small", "big", "big", "big"]
+
+
+def test_an_urgent_key_waits_for_one_turn_of_another_at_most() -> None:
+    wanted = ["a", "a", "b", "c", "now", "now"]
+    assert turns(FairGate(slots=1, urgent="now"), wanted) == ["now", "a", "now", "b", "c", "a"]
+    assert turns(FairGate(slots=1, urgent="now"), ["a", "b"]) == ["a", "b"]
+
+
+def turns(gate: FairGate, wanted: list[str]) -> list[str]:
+    """Return the order in which those who wait for a slot that is taken get it."""
     order: list[str] = []
     begun, leave = threading.Event(), threading.Event()
 
@@ -42,14 +54,39 @@ def test_keys_take_turns_however_many_wait() -> None:
     threads = [threading.Thread(target=hold)]
     threads[0].start()
     assert begun.wait(WAIT)
-    for i, key in enumerate(["big"] * 5 + ["small"] * 2 + ["third"]):
+    for i, key in enumerate(wanted):
         threads.append(threading.Thread(target=one, args=(key,)))
         threads[-1].start()
         until(lambda i=i: gate.waiting == i + 1)  # type: ignore[misc]
     leave.set()
     for thread in threads:
         thread.join(WAIT)
-    assert order == ["big", "small", "third", "big", "small", "big", "big", "big"]
+    return order
+
+
+def test_what_the_database_says_is_asked_again_and_survives_its_absence() -> None:
+    asked: list[int | None] = []
+    away = False
+
+    def ask(key: str, before: int | None) -> int:
+        if away:
+            raise StoreUnavailable("gone")
+        asked.append(before)
+        return len(asked) if key == "a" else 0
+
+    polled: Polled[str, int] = Polled(ask, every=1000.0)
+    assert [polled.get("a"), polled.get("a"), polled.get("b")] == [1, 1, 0]
+    polled.forget("a")
+    assert (polled.get("a"), asked) == (3, [None, None, None])
+    polled.every = 0.0
+    polled.forget("a")
+    assert polled.get("a") == 4
+    assert (polled.get("a"), asked[-1]) == (5, 4)  # due at once, and told what it was
+    away = True
+    assert polled.get("a") == 5
+    assert polled.get("c") is None
+    away = False
+    assert polled.get("a") == 5  # a database that was away is left alone for a while
 
 
 def test_a_gate_never_lets_more_in_than_it_has_slots() -> None:

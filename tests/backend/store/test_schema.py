@@ -39,6 +39,18 @@ def fill(store: Store) -> int:
     return store_event(store, {"action": "X", "project": {"id": 1}})
 
 
+# Tables that came after 0002.
+LATER = {
+    "project_state",
+    "sampling_periods",
+    "training_tasks",
+    "judgements",
+    "coverage_counts",
+    "monitor_rows",
+    "actions",
+}
+
+
 def counts(store: Store) -> dict[str, int]:
     with store.read() as session:
         names = sa.inspect(session.connection()).get_table_names()
@@ -55,7 +67,7 @@ def test_every_step_up_and_down_works_with_data_in_the_tables(empty_url: str) ->
         before = counts(store)
         assert before["threshold_versions"] == before["events"] == before["projects"] == 1
         downgrade(store, "0002")
-        assert counts(store) == before
+        assert counts(store) == {name: n for name, n in before.items() if name not in LATER}
         assert schema_state(store).current == "0002"
         upgrade(store)
         assert counts(store) == before
@@ -90,7 +102,7 @@ def test_a_difference_is_found(store: Store) -> None:
 
 def test_a_schema_behind_is_refused_with_the_command(store: Store) -> None:
     downgrade(store, "0002")
-    with pytest.raises(SchemaMismatch, match=r"expected schema 0003, got 0002: run `surespan db upgrade`"):
+    with pytest.raises(SchemaMismatch, match=r"expected schema \d{4}, got 0002: run `surespan db upgrade`"):
         ensure_schema(store)
     assert schema_state(store).current == "0002"
 

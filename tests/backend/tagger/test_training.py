@@ -8,13 +8,14 @@ import pytest
 from rich.console import Console
 from safetensors import safe_open
 
+from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Variation, build_corpus, entity_free_clause, take_words, vary, without_entities
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import hash_words
 from backend.tagger.model import load_model
 from backend.tagger.readers import LabelledText, read_conll
 from backend.tagger.spans import CharSpan
-from backend.tagger.training import CHECKPOINT_FILE, Trainer, TrainingConfig, batches
+from backend.tagger.training import Trainer, TrainingConfig, batches
 from backend.tagger.training_run import train_model
 from conformal.labels import LabelSpace
 

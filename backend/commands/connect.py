@@ -1,0 +1,121 @@
+"""`surespan connect`: wire a Label Studio project to this service."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backend.commands.errors import reported
+from backend.commands.server import client_for, label_studio_options, project_option, settings_for, silent
+
+if TYPE_CHECKING:
+    from backend.connect import Connected
+    from backend.settings import Settings
+
+
+@click.command("connect")
+@project_option
+@label_studio_options
+@click.option("--backend-url", help="Address of `surespan serve` as Label Studio sees it. [default: this machine]")
+@click.option(
+    "--sampling",
+    type=click.Choice(["keep", "uniform", "uncertainty"]),
+    help="How tasks are given out: at random, least certain first, or as the project has it. [default: ask]",
+)
+@click.option(
+    "--shuffled/--not-shuffled",
+    default=None,
+    help="Declare that the collection is in random order, so that sequential sampling may calibrate.",
+)
+@click.option(
+    "--random-order",
+    is_flag=True,
+    help="Declare that the tasks labelled so far were a random choice, so that their labels may calibrate.",
+)
+@click.option("--no-flags", is_flag=True, help="Leave the label config alone: doubtful spans are then not marked.")
+@click.option("--yes", is_flag=True, help="Answer every question with yes.")
+@reported
+def command(
+    *,
+    number: int,
+    url: str | None,
+    api_key: str | None,
+    as_json: bool,
+    backend_url: str | None,
+    sampling: str | None,
+    shuffled: bool | None,
+    random_order: bool,
+    no_flags: bool,
+    yes: bool,
+) -> None:
+    """Wire a Label Studio project to this service.
+
+    Checks the label config, offers to add the control that marks doubtful spans, registers the backend under the
+    version it answers, sets the webhook's secret, turns prelabeling on, adds tabs and an instruction, and takes in
+    the annotations that are there. Doing it again changes nothing.
+    """
+    from backend.connect import Connector, Wishes
+    from backend.serving.loading import ModelLoader
+    from backend.store import open_store
+    from backend.sync import sync_project
+
+    settings = settings_for(url, api_key)
+    quiet = as_json
+    say = silent if quiet else click.echo
+
+    def ask(question: str) -> bool:
+        if yes:
+            return True
+        return False if quiet else click.confirm(question, default=True)
+
+    wishes = Wishes(
+        backend_url=backend_url or _own_address(settings),
+        sampling=sampling,
+        shuffled=shuffled,
+        random_order=random_order,
+        flags=not no_flags,
+    )
+    classes = ModelLoader(settings).header().classes
+    with open_store(settings.database_url) as store, client_for(settings) as client:
+        done = Connector(settings, store, client, ask=ask, say=say).connect(number, wishes, classes=classes)
+        synced = sync_project(store, client, done.project, settings=settings, classes=classes, full=True)
+    if as_json:
+        click.echo(json.dumps(_as_dict(done) | {"sync": synced.as_dict()}))
+        return
+    _echo(done)
+    if synced.brought_in:
+        evidence = "they may calibrate" if random_order else "tasks labelled before they were drawn do not calibrate"
+        click.echo(f"Took in {synced.brought_in} annotations that were there; {evidence}.")
+
+
+def _own_address(settings: Settings) -> str:
+    host = settings.host if settings.host not in {None, "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - told apart
+    return f"http://{host}:{settings.port}"
+
+
+def _echo(done: Connected) -> None:
+    labels = ", ".join(f"{name} → {label}" for name, label in done.target.labels.items())
+    click.echo(f"Classes of the model and their labels: {labels}.")
+    if done.folded:
+        click.echo(f"Without a label in this project, so never suggested: {', '.join(done.folded)}.")
+    for note in done.notes:
+        click.echo(f"Note: {note}.")
+    if not done.changes:
+        click.echo(f"Project {done.number} is connected already; nothing was changed ({done.version}).")
+    else:
+        click.echo(f"Project {done.number} is connected; predictions carry the version {done.version}.")
+
+
+def _as_dict(done: Connected) -> dict[str, Any]:
+    return {
+        "project": done.number,
+        "uid": done.project.uid,
+        "model_version": done.version,
+        "labels": dict(done.target.labels),
+        "folded": list(done.folded),
+        "flag": done.target.flag is not None,
+        "changes": done.changes,
+        "notes": done.notes,
+    }

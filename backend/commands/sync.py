@@ -1,0 +1,61 @@
+"""`surespan sync`: reconcile annotations with Label Studio now."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from backend.commands.errors import reported
+from backend.commands.server import client_for, label_studio_options, settings_for
+
+
+@click.command("sync")
+@click.option("--project", "number", type=click.IntRange(min=1), help="Number of the project. [default: all connected]")
+@label_studio_options
+@reported
+def command(*, number: int | None, url: str | None, api_key: str | None, as_json: bool) -> None:
+    """Bring in what Label Studio's webhooks did not deliver: annotations, edits, deletions.
+
+    What is found is put into the inbox, where the service or `surespan worker` takes it from.
+    """
+    from backend.errors import LabelStudioError, NotFound
+    from backend.serving.loading import ModelLoader
+    from backend.store import open_store
+    from backend.store.projects import find_project, list_projects
+    from backend.sync import sync_project
+
+    settings = settings_for(url, api_key)
+    classes = ModelLoader(settings).header().classes
+    with open_store(settings.database_url) as store, client_for(settings) as client:
+        with store.read() as session:
+            if number is None:
+                projects = [each for each in list_projects(session) if each.key.isdigit()]
+            else:
+                found = find_project(session, str(number))
+                if found is None:
+                    raise NotFound(
+                        f"expected a connected project, got {number}: run `surespan connect --project {number}`"
+                    )
+                projects = [found]
+        made, failed = [], []
+        for each in projects:
+            try:
+                made.append(sync_project(store, client, each, settings=settings, classes=classes, full=True))
+            except LabelStudioError as error:
+                failed.append(f"project {each.uid}: {error}")
+    if as_json:
+        click.echo(json.dumps({"projects": [each.as_dict() for each in made], "errors": failed}))
+    elif not projects:
+        click.echo("No project is connected: run `surespan connect --project N`.")
+    for done in [] if as_json else made:
+        counts = done.counts
+        click.echo(
+            f"Project {done.project}: looked at {counts.looked_at} tasks; {counts.brought_in} annotations brought in, "
+            f"{counts.deleted} deleted, {counts.unchanged} unchanged; {counts.edited_tasks} tasks edited, "
+            f"{counts.deleted_tasks} deleted."
+        )
+        if counts.waiting:
+            click.echo(f"{counts.waiting} changes wait in the inbox already: is a worker running?")
+    if failed:
+        raise click.ClickException("\n".join(failed))

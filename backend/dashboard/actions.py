@@ -1,0 +1,173 @@
+"""What can be asked for on a project's page: each is explained first, done in one transaction, and recorded there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from backend.dashboard.subject import Subject
+from backend.errors import NotFound
+from backend.labelstudio.payloads import InvalidPayload
+from backend.store.actions import record_action
+from backend.store.jobs import enqueue_job
+from backend.store.overview import VersionSummary, version_summary
+from backend.store.projects import set_project_options
+from backend.store.thresholds import activate_version
+
+REFIT, ROLLBACK, SYNC, ALPHA = "refit", "rollback", "sync", "alpha"
+ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA)
+DONE = {
+    REFIT: "A refit is queued: the new version appears below when it is done.",
+    ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
+    SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
+    ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
+}
+_ALPHA = re.compile(r"0?\.[0-9]{1,6}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a person is asked before something is done: `fields` travel with the answer."""
+
+    action: str
+    title: str
+    explanation: tuple[str, ...]
+    button: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
+    """Say what an action would do.
+
+    Raises:
+        NotFound: for an unknown action, or a version that is not the project's.
+        InvalidPayload: when alpha cannot be used.
+    """
+    name = subject.name
+    if action == REFIT:
+        return Question(
+            REFIT,
+            f"Refit {name} now?",
+            (
+                (
+                    "Thresholds are fitted on all labels that may calibrate, and the new version serves at once; "
+                    "predictions in Label Studio are refreshed afterwards. If nothing has changed, no version is made."
+                ),
+                (
+                    "Refit because labels have come in, not because sets look too large or too small: choosing the "
+                    "moment by what the thresholds say would break the promise."
+                ),
+            ),
+            "Refit now",
+        )
+    if action == SYNC:
+        asked = subject.settings.label_studio_api_key is not None
+        return Question(
+            SYNC,
+            f"Reconcile {name} with Label Studio now?",
+            (
+                "Label Studio is asked for every annotation that its webhooks did not deliver; nothing there changes.",
+                *(
+                    ()
+                    if asked
+                    else ("LABEL_STUDIO_URL and LABEL_STUDIO_API_KEY are not set, so nothing will be found.",)
+                ),
+            ),
+            "Sync now",
+        )
+    if action == ALPHA:
+        alpha = read_alpha(given.get("alpha", ""))
+        share = f"{(100 * (1 - Decimal(alpha))).normalize():f} %"
+        return Question(
+            ALPHA,
+            f"Change alpha of {name} from {subject.wanted_alpha} to {alpha}?",
+            (
+                (
+                    f"Sets will be made to hold the right labeling in at least {share} of tasks. A smaller alpha means "
+                    "larger sets and more amber spans."
+                ),
+                (
+                    "A refit makes the version that carries it; until that serves, sets stay as they are. Live "
+                    "coverage is counted per alpha, so its figures begin anew."
+                ),
+            ),
+            f"Change alpha to {alpha}",
+            {"alpha": alpha},
+        )
+    if action == ROLLBACK:
+        version = _version(subject, given)
+        return Question(
+            ROLLBACK,
+            f"Roll {name} back to version {version.id}?",
+            (
+                (
+                    f"Version {version.id} of {version.created_at:%Y-%m-%d %H:%M} UTC (alpha {version.alpha}, "
+                    f"guarantee {version.guarantee}, {version.details.get('rows', version.n):,} labels) serves at "
+                    "once, and predictions in Label Studio are refreshed."
+                ),
+                f"The project's alpha becomes {version.alpha}. The next refit makes a new version from all labels.",
+            ),
+            f"Serve version {version.id}",
+            {"version": str(version.id)},
+        )
+    raise NotFound("expected refit, rollback, sync or alpha, got another action: see the page of the project")
+
+
+def perform(session: Session, subject: Subject, action: str, *, given: Mapping[str, str], who: str) -> None:
+    """Do what was asked for and record it, in the session's transaction.
+
+    `subject` must have been read with this session. Raises as `ask` does.
+    """
+    project = subject.project
+    details: dict[str, Any] = {}
+    if action in {REFIT, ALPHA}:
+        if action == ALPHA:
+            alpha = read_alpha(given.get("alpha", ""))
+            details = {"from": subject.wanted_alpha, "to": alpha}
+            set_project_options(session, project.id, alpha=alpha)
+        reason = {"reason": f"asked for by {who}" if action == REFIT else f"alpha {details['to']}, by {who}"}
+        details["job"] = enqueue_job(
+            session, "refit", key=f"refit:{project.uid}", project_id=project.id, payload=reason
+        )
+    elif action == SYNC:
+        details["job"] = enqueue_job(session, "sync", key=f"sync:{project.uid}", project_id=project.id)
+    elif action == ROLLBACK:
+        version = _version(subject, given)
+        before = activate_version(session, version.id, reason=f"roll-back by {who}").previous_id
+        set_project_options(session, project.id, alpha=version.alpha)
+        job = enqueue_job(session, "publish", key=f"publish:{project.uid}", project_id=project.id)
+        details = {"version": version.id, "before": before, "alpha": version.alpha, "job": job}
+    else:
+        raise NotFound("expected refit, rollback, sync or alpha, got another action: see the page of the project")
+    record_action(session, project.id, who=who, action=action, details=details)
+
+
+def read_alpha(text: str) -> str:
+    """Return alpha as it is kept, a decimal text.
+
+    Raises:
+        InvalidPayload: when it is not a number between 0 and 1.
+
+    >>> read_alpha(" .10 ")
+    '0.1'
+    """
+    given = text.strip()
+    if not _ALPHA.fullmatch(given) or not Decimal(given):
+        raise InvalidPayload("a decimal number between 0 and 1 as alpha, for example 0.05", "something else")
+    return f"{Decimal(given).normalize():f}"
+
+
+def _version(subject: Subject, given: Mapping[str, str]) -> VersionSummary:
+    raw = given.get("version", "")
+    number = int(raw) if raw.isascii() and raw.isdigit() and len(raw) <= 18 else 0
+    found = None
+    if subject.model is not None:
+        found = version_summary(subject.session, subject.project.id, model_id=subject.model.id, version_id=number)
+    if found is None:
+        raise NotFound("expected a version of this project and its model, got another: see its threshold history")
+    return found

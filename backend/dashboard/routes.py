@@ -1,0 +1,255 @@
+"""`/dashboard`: the pages, their figures as CSV, the actions and the try-out."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Response, make_response, redirect, render_template, request, send_file, url_for
+from werkzeug.exceptions import HTTPException, NotFound
+from werkzeug.wrappers import Response as AnyResponse
+
+from backend.dashboard import csrf
+from backend.dashboard.actions import DONE, ask, perform
+from backend.dashboard.subject import PERIOD, PERIODS, find_subject, header_of
+from backend.dashboard.tryout import try_text
+from backend.errors import BackendError
+from backend.http.errors import split_message, status_of
+from backend.labelstudio.payloads import InvalidPayload
+from backend.serving.service import Service
+from backend.store.overview import ProjectSums, overview_sums, standing_alarms
+from backend.store.projects import LOCAL, find_project, list_projects
+
+if TYPE_CHECKING:
+    from backend.dashboard.figures import Figure
+    from backend.dashboard.subject import Subject
+
+HERE = Path(__file__).parent
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    # With no-referrer, browsers send "null" as the origin of a form, which says nothing.
+    "Referrer-Policy": "same-origin",
+}
+ASSETS = {
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "plotly.js": "text/javascript",
+}
+YEAR = 31_536_000
+# The figures of a project's page in order, under the headings of its sections.
+SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("alarms", "Alarms", ("alarms",)),
+    (
+        "coverage",
+        "Is the guarantee holding?",
+        (
+            "coverage-over-time",
+            "coverage-by-language",
+            "coverage-by-length",
+            "coverage-by-class",
+            "coverage-by-guarantee",
+            "coverage-of-shown",
+        ),
+    ),
+    ("sets", "How large are the sets?", ("set-sizes", "flags")),
+    ("evidence", "What thresholds rest on", ("evidence", "anchoring-gap", "drift")),
+    ("thresholds", "Thresholds", ("thresholds", "pools", "activations")),
+    ("queue", "What to look at next", ("queue",)),
+    ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
+    ("actions", "What people did", ("actions",)),
+)
+
+
+def blueprint(service: Service) -> Blueprint:
+    """Return the pages over a service."""
+    routes = Blueprint("dashboard", __name__, url_prefix="/dashboard", template_folder="templates")
+    routes.app_template_global("asset")(_asset)
+    routes.app_template_global("token")(csrf.token)
+    routes.before_request(_guard)
+    routes.after_request(_headers)
+    routes.register_error_handler(BackendError, _on_purpose)
+    routes.register_error_handler(HTTPException, _of_http)
+
+    @routes.get("")
+    def overview() -> str:
+        return render_template("overview.html", **_overview(service))
+
+    @routes.get("/projects/<uid>")
+    def project(uid: str) -> str:
+        with service.reads.read() as session:
+            return _project_page(find_subject(service, session, uid, days=_days()))
+
+    @routes.get("/projects/<uid>/figures/<name>.csv")
+    def figure(uid: str, name: str) -> Response:
+        with service.reads.read() as session:
+            maker = _makers().get(name)
+            if maker is None:
+                raise NotFound
+            made = maker(find_subject(service, session, uid, days=_days()))
+        response = Response(made.as_csv(), content_type="text/csv; charset=utf-8")
+        response.headers["Content-Disposition"] = f'attachment; filename="{made.name}.csv"'
+        return response
+
+    @routes.get("/projects/<uid>/actions/<action>", endpoint="ask")
+    def ask_first(uid: str, action: str) -> str:
+        with service.reads.read() as session:
+            subject = find_subject(service, session, uid)
+            return render_template("ask.html", subject=subject, asked=ask(subject, action, request.args))
+
+    @routes.post("/projects/<uid>/actions/<action>", endpoint="act")
+    def act(uid: str, action: str) -> AnyResponse:
+        with service.writing.turn("jobs"), service.writes.write() as session:
+            subject = find_subject(service, session, uid)
+            perform(session, subject, action, given=request.form, who=_who())
+        service.views.polled.forget(subject.project.uid)  # this process need not wait for its next look
+        return redirect(url_for("dashboard.project", uid=subject.project.uid, done=action, _anchor="done"), 303)
+
+    @routes.route("/try", methods=["GET", "POST"], endpoint="tryout")
+    def tryout() -> str:
+        return render_template("try.html", **_try(service))
+
+    @routes.get("/assets/<name>", endpoint="assets")
+    def assets(name: str) -> Response:
+        if name not in ASSETS:
+            raise NotFound
+        response = make_response(send_file(_path(name), mimetype=ASSETS[name], conditional=True))
+        # The address changes with the content (`asset`), so it may be kept for ever.
+        response.headers["Cache-Control"] = f"private, max-age={YEAR}, immutable"
+        return response
+
+    return routes
+
+
+def _guard() -> None:
+    if request.method not in {"GET", "HEAD", "OPTIONS"}:
+        csrf.check()
+    csrf.token()
+
+
+def _headers(response: Response) -> Response:
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    return csrf.keep(response)
+
+
+def _who() -> str:
+    given = request.authorization
+    return (given.username if given is not None and given.username else None) or "someone on this machine"
+
+
+def _days() -> int:
+    raw = request.args.get("days", "")
+    return int(raw) if raw.isdigit() and raw.isascii() and len(raw) < 5 and int(raw) in PERIODS else PERIOD
+
+
+def _makers() -> dict[str, Callable[[Subject], Figure]]:
+    from backend.dashboard import coverage, operations  # noqa: PLC0415 - these bring the model's libraries in
+
+    return coverage.MAKERS | operations.MAKERS
+
+
+def _project_page(subject: Subject) -> str:
+    from backend.dashboard.state import guarantee_state, model_card, order_sentence  # noqa: PLC0415 - as above
+
+    makers = _makers()
+    sections = [(anchor, heading, [makers[name](subject) for name in names]) for anchor, heading, names in SECTIONS]
+    return render_template(
+        "project.html",
+        subject=subject,
+        state=guarantee_state(subject),
+        order=order_sentence(subject),
+        card=model_card(subject),
+        sections=sections,
+        periods=PERIODS,
+        standing=sum(row[0] == "stands" for row in sections[0][2][0].rows),
+        done=DONE.get(request.args.get("done", "")),
+    )
+
+
+def _overview(service: Service) -> dict[str, Any]:
+    since = datetime.now(UTC).date() - timedelta(days=PERIOD - 1)
+    with service.reads.read() as session:
+        projects = list_projects(session)
+        sums = overview_sums(session, since=since, kind="blind")
+        standing = standing_alarms(session)
+    found = []
+    for project in reversed(projects):
+        header = header_of(service, project)
+        mine = ProjectSums() if header is None else sums.get((project.id, header.hash), ProjectSums())
+        version = mine.version
+        alpha = service.settings.alpha if version is None else version.alpha
+        found.append(
+            {
+                "uid": project.uid,
+                "name": project.title or f"Project {project.key}",
+                "guarantee": "none" if version is None else version.guarantee,
+                "version": 0 if version is None else version.id,
+                "target": 1 - float(alpha),
+                "labels": mine.labels,
+                "judged": mine.judged,
+                "coverage": mine.covered / mine.judged if mine.judged else None,
+                "alarms": standing.get(project.id, 0),
+            }
+        )
+    return {"projects": found, "period": PERIOD, "model": service.loader.state, "error": service.loader.error}
+
+
+def _try(service: Service) -> dict[str, Any]:
+    given = {name: request.form.get(name, "") for name in ("text", "project", "alpha", "language")}
+    with service.reads.read() as session:
+        projects = list_projects(session)
+        chosen = (
+            find_project(session, given["project"]) if given["project"] and "\x00" not in given["project"] else None
+        )
+    page: dict[str, Any] = {"given": given, "projects": projects, "tried": None, "problem": None, "service": service}
+    if request.method == "POST":
+        uid = LOCAL if chosen is None else chosen.uid
+        try:
+            page["tried"] = try_text(
+                service, given, project=uid, label_config=None if chosen is None else chosen.label_config
+            )
+        except InvalidPayload as error:
+            page["problem"] = f"Expected {error.expected}, got {error.got}."
+    return page
+
+
+def _on_purpose(error: BackendError) -> tuple[str, int]:
+    expected, got, hint = split_message(str(error))
+    status = status_of(error)
+    if status >= 500:
+        expected, got, hint = "an answer", "none", "try again in a moment; the log of the service says why"
+    return render_template("error.html", status=status, expected=expected, got=got, hint=hint), status
+
+
+def _of_http(error: HTTPException) -> tuple[str, int] | HTTPException:
+    status = error.code or 500
+    if status < 400:
+        return error
+    hint = str(error.description) if status == 403 else "go back to the list of projects"
+    return render_template(
+        "error.html", status=status, expected="a page that exists", got=error.name, hint=hint
+    ), status
+
+
+def _path(name: str) -> Path:
+    if name != "plotly.js":
+        return HERE / "static" / name
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise NotFound
+    return Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+
+
+@lru_cache(maxsize=8)
+def _asset(name: str) -> str:
+    """Return the address of an asset, with a mark that changes when its content does."""
+    path = _path(name)
+    mark = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return f"/dashboard/assets/{name}?v={mark}"

@@ -1,0 +1,116 @@
+"""What reconciliation and publishing last did, for programs and for Prometheus, as the database has it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from flask import Blueprint, Response, jsonify
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.orm import Session
+
+from backend.errors import BackendError, NotFound
+from backend.serving.service import Service
+from backend.store.projects import find_project, list_projects
+from backend.store.state import get_state
+from backend.store.types import ProjectRecord
+
+SYNC, PUBLISH, CONNECTION = "sync", "publish", "connection"
+KEPT_SECONDS = 15.0
+
+_log = logging.getLogger(__name__)
+
+
+def blueprint(service: Service) -> Blueprint:
+    """Return the route over a service; its figures are registered with the service's metrics."""
+    routes = Blueprint("reconciliation", __name__, url_prefix="/api/v1")
+    service.measures.registry.register(SyncCollector(service))
+
+    @routes.get("/projects/<uid>/sync")
+    def sync(uid: str) -> Response:
+        with service.reads.read() as session:
+            project = None if "\x00" in uid else find_project(session, uid)
+            if project is None:
+                raise NotFound("expected the id or uid of a project, got one that does not exist: see /api/v1/projects")
+            return jsonify(describe(session, project, asked=service.settings.label_studio_api_key is not None))
+
+    return routes
+
+
+def describe(session: Session, project: ProjectRecord, *, asked: bool) -> dict[str, Any]:
+    """Return what is known of a project's agreement with Label Studio.
+
+    `asked` says whether the service has a token to ask with; without one, nothing is reconciled or refreshed.
+    """
+    sync = get_state(session, project.id, SYNC) or {}
+    publish = get_state(session, project.id, PUBLISH) or {}
+    connection = get_state(session, project.id, CONNECTION) or {}
+    return {
+        "project": project.uid,
+        "connected": bool(connection.get("backend")),
+        "asked": asked,
+        "cursor": sync.get("cursor"),
+        "runs": int(sync.get("runs", 0)),
+        "last": sync.get("last"),
+        "total": sync.get("total") or {},
+        "error": sync.get("error"),
+        "publish": {"last": publish.get("last"), "again_at": publish.get("again_at")},
+    }
+
+
+class SyncCollector(Collector):
+    """Figures of reconciliation and publishing, read at most every `KEPT_SECONDS`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._lock = threading.Lock()
+        self._at = float("-inf")
+        self._families: list[Metric] = []
+
+    def describe(self) -> list[Metric]:
+        """Name nothing, so that registering does not read the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families; none when the database cannot be read."""
+        with self._lock:
+            if time.monotonic() - self._at > KEPT_SECONDS:
+                try:
+                    self._families = list(self._read())
+                except BackendError as error:
+                    _log.warning("metrics of the database not read", extra={"reason": type(error).__name__})
+                    self._families = []
+                self._at = time.monotonic()
+            yield from self._families
+
+    def _read(self) -> Iterator[Metric]:
+        found = GaugeMetricFamily(
+            "surespan_sync_found", "What reconciliation found in all, by kind.", labels=["project", "kind"]
+        )
+        last = GaugeMetricFamily(
+            "surespan_sync_last_timestamp_seconds", "When a reconciliation last ended well.", labels=["project"]
+        )
+        failed = GaugeMetricFamily("surespan_sync_failed", "1 while reconciliation fails.", labels=["project"])
+        agrees = GaugeMetricFamily(
+            "surespan_publish_agrees", "1 when Label Studio agrees with the version that serves.", labels=["project"]
+        )
+        with self._service.reads.read() as session:
+            for project in list_projects(session):
+                known = describe(session, project, asked=True)
+                if known["last"] is None and known["error"] is None:
+                    continue
+                for kind, count in known["total"].items():
+                    found.add_metric([project.uid, kind], count)
+                if known["last"] is not None:
+                    moment = datetime.fromisoformat(known["last"]["finished_at"])
+                    last.add_metric([project.uid], moment.timestamp())
+                failed.add_metric([project.uid], known["error"] is not None)
+                published = known["publish"]["last"]
+                if published is not None:
+                    agrees.add_metric([project.uid], bool(published["agrees"]))
+        yield from (found, last, failed, agrees)

@@ -1,0 +1,196 @@
+"""The saved BERT-BiLSTM-CRF: the same one file as the bundled model's, with the encoder and its tokenizer inside.
+
+Weights are stored as they are (float32), so that a loaded model predicts what the trained one did. The files of the
+encoder's configuration and tokenizer are stored as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from backend.tagger.encoder.network import EncoderNetwork, HeadConfig
+from backend.tagger.errors import InvalidModel
+from backend.tagger.hf.checkpoint import CONFIG_FILE, TOKENIZER_FILES
+from backend.tagger.hf.int8 import quantise
+from backend.tagger.hf.loading import explained, load_tokenizer, pick_device, quiet
+from backend.tagger.hf.subwords import Subworder
+from backend.tagger.hf.tagger import WindowModel, WindowTagger
+from backend.tagger.model import FORMAT, FORMAT_VERSION, digest_of, read_saved
+from backend.tagger.options import TaggerOptions
+from backend.tagger.places import MODEL_FILE, Kind, option_hash
+from backend.tagger.seen import Fingerprints
+from conformal.labels import LabelSpace
+from conformal.trellis.potentials import Chain
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_FILE = "file."
+_SEEN = "seen"
+
+
+@dataclass(frozen=True)
+class EncoderInfo:
+    """What a saved model says about itself; `hash` is filled in by saving and checked by loading."""
+
+    name: str
+    classes: tuple[str, ...]
+    languages: tuple[str, ...]
+    head: HeadConfig
+    limit: int  # pieces of a window, without special tokens
+    margin: int
+    training: Mapping[str, Any] = field(default_factory=dict)
+    hash: str = ""
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space."""
+        return LabelSpace(self.classes)
+
+    def to_json(self) -> str:
+        """Everything but the hash, in a fixed order."""
+        fields = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "kind": Kind.ENCODER.value,
+            "name": self.name,
+            "classes": list(self.classes),
+            "languages": list(self.languages),
+            "head": asdict(self.head),
+            "limit": self.limit,
+            "margin": self.margin,
+            "training": dict(self.training),
+        }
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True)
+
+
+def save_encoder(
+    network: EncoderNetwork,
+    directory: Path,
+    *,
+    info: EncoderInfo,
+    files: Mapping[str, bytes],
+    seen: Fingerprints | None = None,
+) -> EncoderInfo:
+    """Write `model.safetensors` into a directory, whole or not at all; return the info with its hash.
+
+    `files` are the encoder's configuration and its tokenizer's files, by name.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    for name, value in network.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise InvalidModel(f"expected finite weights, got NaN or infinity in {name}; the training diverged")
+        tensors[name] = value.detach().cpu().contiguous()
+    for name, content in files.items():
+        tensors[f"{_FILE}{name}"] = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+    tensors[_SEEN] = torch.from_numpy(np.zeros(0, np.int64) if seen is None else seen)
+    header = info.to_json()
+    digest = digest_of(header, tensors)
+    partial = directory / f"{MODEL_FILE}.partial"
+    save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
+    partial.replace(directory / MODEL_FILE)
+    return replace(info, hash=digest)
+
+
+def encoder_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a checkpoint that a saved model holds: its configuration and its tokenizer."""
+    names = [CONFIG_FILE, *TOKENIZER_FILES]
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def load_encoder_tagger(
+    path: Path,
+    *,
+    languages: Sequence[str] | None = None,
+    concurrency: int = 1,
+    options: TaggerOptions | None = None,
+) -> WindowTagger:
+    """Load a tagger that `surespan train --encoder` made, and check its hash.
+
+    Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its description.
+    """
+    chosen = options or TaggerOptions()
+    device = pick_device(chosen)
+    info, tensors, digest = read_saved(path, _parse)
+    seen = tensors.pop(_SEEN, torch.zeros(0, dtype=torch.int64)).numpy()
+    files = {name.removeprefix(_FILE): tensors.pop(name) for name in list(tensors) if name.startswith(_FILE)}
+    encoder, subworder = _unpack({name: content.numpy().tobytes() for name, content in files.items()})
+    network = EncoderNetwork(encoder, info.head, info.space)
+    try:
+        network.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise InvalidModel(f"expected weights that fit the description in {path.name}, got: {error}") from None
+    network.requires_grad_(False)
+    network.train(False)
+    if chosen.int8:
+        quantise(network.encoder)
+    network.encoder.to(device)  # type: ignore[arg-type]
+    with torch.no_grad():
+        transitions, start, end = (t.double().numpy() for t in network.chain())
+    made = WindowModel(
+        name=info.name,
+        hash=option_hash(digest, chosen),
+        base_hash=digest,
+        space=info.space,
+        languages=info.languages,
+        subworder=subworder,
+        emit=network,
+        chain=Chain(transitions=transitions, start=start, end=end),
+        seen=seen,
+        limit=info.limit,
+        margin=info.margin,
+        by_sentence=True,
+        gpu=device != "cpu",
+    )
+    return WindowTagger(made, languages=languages, concurrency=concurrency)
+
+
+def _unpack(files: Mapping[str, bytes]) -> tuple[PreTrainedModel, Subworder]:
+    """Build the encoder, its weights still to be filled in, and its tokenizer from the stored files."""
+    from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - takes seconds to import
+
+    unknown = sorted(set(files) - {CONFIG_FILE, *TOKENIZER_FILES})
+    if unknown or CONFIG_FILE not in files:
+        raise InvalidModel(f"expected the files of an encoder in the model, got {sorted(files)}; train it again")
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        subworder = Subworder(load_tokenizer(folder))
+        with quiet(), explained(folder, "encoder"), torch.random.fork_rng(devices=[]):
+            config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+            encoder = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    return encoder.float(), subworder
+
+
+def _parse(header: str, name: str) -> EncoderInfo:
+    try:
+        fields = json.loads(header)
+        found = (fields["format"], fields["format_version"], fields.get("kind"))
+        wanted = (FORMAT, FORMAT_VERSION, Kind.ENCODER.value)
+        if found != wanted:
+            raise InvalidModel(f"expected a model of {wanted} in {name}, got {found}; use the release that wrote it")
+        return EncoderInfo(
+            name=str(fields["name"]),
+            classes=tuple(fields["classes"]),
+            languages=tuple(fields["languages"]),
+            head=HeadConfig(**fields["head"]),
+            limit=int(fields["limit"]),
+            margin=int(fields["margin"]),
+            training=fields["training"],
+        )
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidModel):
+            raise
+        raise InvalidModel(f"expected a Surespan model description in {name}, got {error!r}") from None

@@ -1,0 +1,355 @@
+"""The worker: events to labels, labels to calibration rows, rows to refits, and the jobs beside them.
+
+Two loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
+and time alone whether to refit (METHODS 8.5). The other runs jobs, so that a long one never holds up an event. A
+worker that is killed loses nothing: an event is finished in the transaction that writes what it brought, a label
+without a row is found by the next catch-up, and a job's lease runs out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.orm import Session
+
+from backend.errors import (
+    BackendError,
+    InvalidLabelConfig,
+    LeaseLost,
+    ModelUnavailable,
+    NotFound,
+    StoreError,
+)
+from backend.ingest import Ingest
+from backend.labelstudio.payloads import InvalidPayload
+from backend.logs import stack_of
+from backend.refitting import queue_due_refit
+from backend.rescore import queue_rescores
+from backend.serving.loading import ModelLoader
+from backend.serving.views import Views
+from backend.settings import Settings
+from backend.store import Store
+from backend.store.events import process_events, release_claims
+from backend.store.jobs import acquire_job, enqueue_job, fail_job, finish_job, heartbeat, release_jobs
+from backend.store.projects import LOCAL, list_projects, load_project
+from backend.store.retention import purge_events, purge_served, purge_texts
+from backend.store.state import get_state
+from backend.store.types import JobRecord, LabelChange, ProjectRecord
+from backend.work import WorkContext, no_heartbeat
+
+if TYPE_CHECKING:  # these bring the model's libraries in
+    from backend.labelstudio.client import LabelStudio
+    from backend.monitoring import Monitor
+
+_log = logging.getLogger(__name__)
+
+BATCH = 50
+MANY = 2000  # tasks that are looked up by their ids; beyond that the whole project is
+PAUSE = 0.5  # seconds between two looks at an empty inbox
+AWAY = 5.0  # seconds after trouble with the database or the model
+CATCH_UP = 300.0
+LOOK = 60.0
+KEEP_HOUSE = 3600.0
+JOB_LEASE = timedelta(minutes=2)
+EVENTS_KEPT = timedelta(days=30)
+MAX_RETRY = timedelta(minutes=10)
+
+# Kind of job -> where its handler is; imported when the first such job runs, because some bring the model's libraries.
+HANDLERS: Mapping[str, str] = {
+    "reconsider": "backend.catchup:run_reconsider",
+    "refit": "backend.recalibrate:run_refit",
+    "publish": "backend.publish:run_publish",
+    "rescore": "backend.rescore:run_rescore",
+    "sync": "backend.sync:run_sync",
+}
+
+
+class Stopping(BackendError):
+    """The worker was told to stop while a job ran; it is taken up again later."""
+
+
+Handler = Callable[[WorkContext, JobRecord], Mapping[str, Any]]
+
+
+class Worker:
+    """Works on one database. `step_events` and `step_jobs` do one step each; `start` runs both in threads.
+
+    Args:
+        name: claims and leases are made under it; `takeover` gives those of an earlier worker of this name back, for
+            the one worker of a service, whose restart need not wait for leases to end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        loader: ModelLoader,
+        views: Views,
+        label_studio: Callable[[], LabelStudio | None] | None = None,
+        name: str | None = None,
+        takeover: bool = False,
+    ) -> None:
+        self.settings, self.store, self.loader, self.views = settings, store, loader, views
+        self.name = name or f"worker:{socket.gethostname()}:{os.getpid()}"
+        self._label_studio = label_studio or (lambda: client_of(settings))
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._touched: dict[int, set[int]] = {}
+        self._ingest = Ingest(self._classes, labels_control=settings.labels_control, on_change=self._note)
+        self._monitor: Monitor | None = None
+        self._due: dict[str, float] = {}
+        self._preparing = threading.Lock()
+        self._ready = not takeover
+
+    def start(self) -> None:
+        """Work in the background until `close`."""
+        for name, step in (("events", self.step_events), ("jobs", self.step_jobs)):
+            thread = threading.Thread(target=self._loop, args=(step,), name=f"worker-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Ask both loops to end after the step under way; returns at once."""
+        self._stop.set()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Stop, and wait for the step under way."""
+        self.stop()
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the worker is asked to end; returns whether it was."""
+        return self._stop.wait(timeout)
+
+    def drain(self) -> None:
+        """Work until nothing is due, in this thread."""
+        while not self._stop.is_set():
+            busy = self.step_events()
+            busy |= self.step_jobs()
+            if not busy:
+                return
+
+    def step_events(self) -> bool:
+        """Process a batch of events, score what they changed, refit if it is time; returns whether there was work.
+
+        Raises:
+            StoreError, ModelUnavailable: nothing is lost; try again later.
+        """
+        self._prepare()
+        self.loader.header()  # which control of a label config is ours depends on the model's classes
+        tried = process_events(
+            self.store,
+            self._ingest.process,
+            worker=self.name,
+            limit=BATCH,
+            stop=self._stop.is_set,
+            hopeless=(InvalidPayload, RecursionError),
+        )
+        scored = 0
+        for project_id, tasks in sorted(self._touched.items()):
+            scored += self._score(project_id, sorted(tasks) if len(tasks) <= MANY else None)
+            del self._touched[project_id]  # only now: what is not scored for want of a database is scored later
+        if self._is_due("catch up", CATCH_UP):
+            rescored = queue_rescores(self.store, self.views)  # a new model: long work, done by a job
+            for project in self._projects():
+                scored += 0 if project.id in rescored else self._score(project.id, None)
+        if scored or self._is_due("look", LOOK):
+            for project in self._projects():
+                self._watch(project)
+                self._decide(project)
+        return tried > 0
+
+    def step_jobs(self) -> bool:
+        """Queue what the clock asks for, and run one job; returns whether there was one."""
+        self._prepare()
+        self._keep_time()
+        job = self.store.run(
+            lambda session: acquire_job(session, holder=self.name, kinds=sorted(HANDLERS), lease=JOB_LEASE)
+        )
+        if job is None:
+            return False
+        begun = time.monotonic()
+        try:
+            result = handler_of(job.kind)(self.context(job), job)
+            self.store.run(lambda session: finish_job(session, job, result=result))
+            seconds = round(time.monotonic() - begun, 2)
+            _log.info("job done", extra={"kind": job.kind, "job": job.id, "seconds": seconds})
+        except Stopping as error:
+            self._give_back(job, error, timedelta(0))
+        except LeaseLost:
+            _log.warning("job was taken over", extra={"kind": job.kind, "job": job.id})
+        except Exception as error:  # noqa: BLE001 - any failure belongs into the job's record
+            self._failed(job, error)
+        return True
+
+    def context(self, job: JobRecord | None = None) -> WorkContext:
+        """Return what handlers work with."""
+
+        def beat(done: int | None = None, total: int | None = None, note: str | None = None) -> None:
+            assert job is not None  # noqa: S101 - see below
+            if self._stop.is_set():
+                raise Stopping("the worker was told to stop; the job is taken up again later")
+            self.store.run(lambda session: heartbeat(session, job, lease=JOB_LEASE, done=done, total=total, note=note))
+
+        return WorkContext(
+            settings=self.settings,
+            store=self.store,
+            loader=self.loader,
+            views=self.views,
+            label_studio=self._label_studio,
+            heartbeat=no_heartbeat if job is None else beat,
+            log=_log,
+        )
+
+    def _loop(self, step: Callable[[], bool]) -> None:
+        while not self._stop.is_set():
+            pause = PAUSE
+            try:
+                if step():
+                    continue
+            except (StoreError, ModelUnavailable) as error:
+                _log.warning("worker waits", extra={"reason": type(error).__name__})
+                pause = AWAY
+            except Exception as error:  # noqa: BLE001 - the loop must outlive whatever it was
+                _log.error("worker step failed", extra={"reason": type(error).__name__, "stack": stack_of(error)})
+                pause = AWAY
+            self._stop.wait(pause)
+
+    def _prepare(self) -> None:
+        def take(session: Session) -> int:
+            return release_claims(session, worker=self.name) + release_jobs(session, holder=self.name)
+
+        with self._preparing:
+            if not self._ready:
+                self.store.run(take)
+                self._ready = True
+
+    def _classes(self) -> tuple[str, ...]:
+        return self.loader.header().classes
+
+    def _note(self, project: ProjectRecord, change: LabelChange) -> None:
+        self._touched.setdefault(project.id, set()).add(change.task_id)
+
+    def _projects(self) -> list[ProjectRecord]:
+        with self.store.read() as session:
+            return [project for project in list_projects(session) if project.uid != LOCAL]
+
+    def _score(self, project_id: int, tasks: list[int] | None) -> int:
+        """Score labels of a project that have no row yet, of some tasks or of all."""
+        from backend.catchup import score_unscored  # noqa: PLC0415 - needs the model's libraries
+
+        with self.store.read() as session:
+            project = load_project(session, project_id)
+        try:
+            model, tagger = self.context().model_of(project)
+        except InvalidLabelConfig as error:
+            _log.warning("labels cannot be scored", extra={"project": project.uid, "reason": str(error)})
+            return 0
+        done = score_unscored(self.store, project, model=model, tagger=tagger, task_ids=tasks)
+        if done.scored:
+            _log.info("labels scored", extra={"project": project.uid, "labels": done.scored})
+        return done.scored
+
+    def _watch(self, project: ProjectRecord) -> None:
+        """Let the monitors see the rows that are new; trouble with them holds up nothing else."""
+        from backend.catchup import class_names  # noqa: PLC0415 - these need the model's libraries
+        from backend.monitoring import Monitor  # noqa: PLC0415
+        from backend.predictor import starter_calibration  # noqa: PLC0415
+        from conformal.scores import Method  # noqa: PLC0415
+
+        settings = self.settings
+        if self._monitor is None:
+            self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha)
+        try:
+            model, tagger = self.context().model_of(project)
+            seen = self._monitor.watch(
+                project,
+                model=model,
+                names=class_names(project.label_config, tagger.space.classes),
+                starter=lambda: starter_calibration(
+                    tagger, self.loader.directory, method=Method(settings.method), n_min=settings.n_min
+                ),
+            )
+        except InvalidLabelConfig:
+            return  # said where labels are scored
+        except BackendError as error:
+            _log.error("monitors not fed", extra={"project": project.uid, "reason": str(error)})
+            return
+        for alarm in seen.alarms:
+            _log.warning("alarm", extra={"project": project.uid, "alarm": alarm})
+
+    def _decide(self, project: ProjectRecord) -> None:
+        header = self.views.model_of(project)
+        self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+
+    def _failed(self, job: JobRecord, error: Exception) -> None:
+        reason = str(error) if isinstance(error, BackendError) else type(error).__name__
+        _log.error("job failed", extra={"kind": job.kind, "job": job.id, "reason": reason, "stack": stack_of(error)})
+        pause = min(MAX_RETRY, timedelta(seconds=5.0 * 2 ** min(job.attempts, 10)))
+        self._give_back(job, error, None if isinstance(error, NotFound) else pause)
+
+    def _give_back(self, job: JobRecord, error: Exception, retry: timedelta | None) -> None:
+        try:
+            self.store.run(lambda session: fail_job(session, job, error, retry_after=retry))
+        except LeaseLost:
+            _log.warning("job was taken over", extra={"kind": job.kind, "job": job.id})
+
+    def _keep_time(self) -> None:
+        if self.settings.sync_every_minutes and self._is_due("sync", self.settings.sync_every_minutes * 60):
+            self._queue_syncs()
+        if self._is_due("house", KEEP_HOUSE):
+            self._keep_house()
+
+    def _queue_syncs(self) -> None:
+        for project in self._projects():
+
+            def queue(session: Session, project: ProjectRecord = project) -> None:
+                if get_state(session, project.id, "connection"):
+                    enqueue_job(session, "sync", key=f"sync:{project.uid}", project_id=project.id)
+
+            self.store.run(queue)
+
+    def _keep_house(self) -> None:
+        now = datetime.now(UTC)
+        kept = EVENTS_KEPT
+        if self.settings.text_retention is not None:
+            texts = timedelta(days=self.settings.text_retention)
+            purge_texts(self.store, before=now - texts)
+            kept = min(kept, texts)  # events carry texts too
+        purge_events(self.store, before=now - kept)
+        if self.settings.served_retention is not None:
+            purge_served(self.store, before=now - timedelta(days=self.settings.served_retention))
+
+    def _is_due(self, what: str, every: float) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, float("-inf")):
+            return False
+        self._due[what] = now + every
+        return True
+
+
+def handler_of(kind: str) -> Handler:
+    """Return what does the jobs of a kind."""
+    module, name = HANDLERS[kind].split(":")
+    handler: Handler = getattr(importlib.import_module(module), name)
+    return handler
+
+
+def client_of(settings: Settings) -> LabelStudio | None:
+    """Return a client of the Label Studio that the settings name, None when they name none."""
+    from backend.labelstudio.client import LabelStudio  # noqa: PLC0415 - only some jobs talk to it
+
+    if not settings.label_studio_url or settings.label_studio_api_key is None:
+        return None
+    return LabelStudio(settings.label_studio_url, settings.label_studio_api_key.get_secret_value())

@@ -1,0 +1,98 @@
+"""Refit: from stored calibration rows to a new active threshold version, on SQLite and PostgreSQL.
+
+Prints the seconds of a whole refit (read, fit, compare, write, activate) at 10^4, 10^5 and 10^6 rows in 45 strata with
+two entity rows for every tenth task, and how they grow. The aim is 2 s at 10^6. `--rows` limits the largest size,
+`--only` picks a database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from store import STRATA, database, fill, timed
+
+from backend.recalibrate import refit
+from backend.store import Store
+from backend.store.projects import ensure_model, ensure_project
+from backend.store.schema import upgrade
+from conformal.strata import Strata
+
+LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "ru")
+
+
+def main() -> None:
+    """Run on each database."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="largest number of calibration rows")
+    parser.add_argument("--only", choices=["sqlite", "postgresql"], help="one database only")
+    options = parser.parse_args()
+    for kind in ("sqlite", "postgresql"):
+        if options.only in {None, kind}:
+            with database(kind) as url, Store(url) as store:
+                upgrade(store)
+                bench(kind, store, options.rows)
+
+
+def bench(kind: str, store: Store, largest: int) -> None:
+    """Grow the calibration table and refit at each size."""
+    with store.write() as session:
+        project = ensure_project(session, "1.1")
+        model = ensure_model(session, "m", "0" * 64, classes=["PER"])
+    have, earlier = 0, None
+    for size in (10_000, 100_000, 1_000_000):
+        if size > largest:
+            break
+        fill(store, project.id, model.id, have, size)
+        name_strata(store)
+        add_entities(store, have, size)
+        have = size
+        refit(store, project, model=model, alpha="0.05")  # the first one compares with nothing
+        touch(store)
+        began = time.process_time()
+        seconds = timed(lambda: refit(store, project, model=model, alpha="0.05"))
+        processor = time.process_time() - began
+        growth = "" if earlier is None else f", x{seconds / earlier:.1f} for 10 times the rows"
+        print(
+            f"{kind}: {size:>9,} rows: refit in {seconds:.2f} s ({processor:.2f} s of this process's processor time)"
+            f"{growth}"
+        )
+        earlier = seconds
+
+
+def name_strata(store: Store) -> None:
+    """Give the benchmark's cells names that strata can have."""
+    bins = Strata().length_bins
+    names = [f"{language}/{length}" for language in LANGUAGES for length in bins]
+    mark = "?" if store.is_sqlite else "%s"
+    with store.write() as session:
+        cursor = session.connection().connection.cursor()
+        cursor.executemany(
+            f"UPDATE calibration_cells SET stratum = {mark} WHERE id = {mark}",  # noqa: S608 - a placeholder
+            [(names[i], i + 1) for i in range(STRATA)],
+        )
+
+
+def add_entities(store: Store, first: int, last: int) -> None:
+    """Give every tenth row a true entity and a candidate that is none."""
+    rng = np.random.default_rng(first)
+    mark = "?" if store.is_sqlite else "%s"
+    rows = []
+    for score in range(first + 1, last + 1, 10):
+        p, q = rng.random(2).tolist()
+        rows += [(score, 0, 3, "PER", p, p, 1.0, 1.0), (score, 5, 9, "O", q, q, 1.0, 1.0)]
+    with store.write() as session:
+        cursor = session.connection().connection.cursor()
+        cursor.executemany(f"INSERT INTO entity_scores VALUES ({', '.join([mark] * 8)})", rows)  # noqa: S608
+
+
+def touch(store: Store) -> None:
+    """Change one score, so that the next refit makes a new version."""
+    with store.write() as session:
+        cursor = session.connection().connection.cursor()
+        cursor.execute("UPDATE calibration_scores SET nll = nll + 0.001 WHERE id = 1")
+
+
+if __name__ == "__main__":
+    main()

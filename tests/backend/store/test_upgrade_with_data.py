@@ -1,0 +1,240 @@
+"""From the previous release's schema, with its data, to this one's and back: every row and every figure stays.
+
+Rows are written through the tables as the database itself describes them at 0003, not through this release's code,
+which may know columns that were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from backend.export import Format, export
+from backend.monitoring import Monitor
+from backend.store import Store, open_store
+from backend.store.bulk import load_entities, load_scores
+from backend.store.calibration import load_cells
+from backend.store.judgements import coverage_rows
+from backend.store.projects import find_model, find_project, load_project
+from backend.store.ranked import RankedList, pack_ranked
+from backend.store.schema import downgrade, schema_differences, schema_state, upgrade
+from backend.store.thresholds import active_version
+from backend.store.types import TextSpan
+
+PREVIOUS = "0003"
+TASKS = 60
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+STRATA = ("en:1-10", "de:11-20")
+RANKED = pack_ranked(RankedList(("PER",), (-0.1, -2.4), ((TextSpan(0, 3, "PER"),), ()), exhausted=True))
+
+
+def rows(aware: bool) -> dict[str, list[dict[str, Any]]]:
+    """What a project with two strata and three versions left behind, table by table."""
+    now = NOW if aware else NOW.replace(tzinfo=None)
+    later = now + timedelta(hours=1)
+    made: dict[str, list[dict[str, Any]]] = {
+        "projects": [
+            {
+                "id": 1,
+                "uid": "7.1",
+                "key": "7",
+                "title": "Träume 🙂".encode(),
+                "label_config": None,
+                "options": {"x": 1},
+            }
+            | {"created_at": now, "updated_at": now}
+        ],
+        "models": [{"id": 1, "name": "m", "hash": "ab" * 32, "classes": ["PER"], "details": {}, "created_at": now}],
+        "calibration_heads": [{"project_id": 1, "model_id": 1, "revision": TASKS, "changed_at": now}],
+        "events": [
+            {"id": 1, "delivery": "d", "received_at": now, "action": "X", "project_key": "7", "payload": "{}"}
+            | {"state": "pending", "attempts": 0, "claims": 0, "due_at": now}
+        ],
+        "monitor": [
+            {"project_id": 1, "model_id": 1, "kind": "martingale", "stratum": "", "revision": 3, "consumed": 9}
+            | {"value": 1.5, "state": b"\x01\x02", "updated_at": now}
+        ],
+        "alarms": [
+            {"id": 900, "project_id": 1, "model_id": 1, "kind": "martingale", "stratum": "", "value": 20.5}
+            | {"message": b"drift", "raised_at": now}
+        ],
+        "jobs": [
+            {"id": 1, "kind": "refit", "key": "refit:7.1", "project_id": 1, "state": "done", "payload": {}, "fence": 1}
+            | {"run_after": now, "attempts": 1, "progress_done": 1, "progress_note": "", "created_at": now}
+        ],
+    }
+    for name in ("calibration_cells", "tasks", "annotations", "labels", "label_history", "calibration_scores"):
+        made[name] = []
+    for name in ("entity_scores", "threshold_versions", "thresholds", "activations", "served_sets"):
+        made[name] = []
+    for version in (1, 2, 3):
+        tau = math.inf if version == 1 else 2.0 + version
+        made["threshold_versions"].append(
+            {"id": version, "project_id": 1, "model_id": 1, "alpha": "0.1", "method": "nc1", "evidence": "blind"}
+            | {"guarantee": "own", "input_revision": version, "n": TASKS, "pools": 1, "content": b"v%d" % version}
+            | {"content_hash": hashlib.sha256(b"v%d" % version).hexdigest(), "details": {}, "created_at": now}
+        )
+        made["thresholds"].append(
+            {"version_id": version, "kind": "pool", "pool": "all", "n": TASKS, "n_infinite": 1, "tau": tau}
+        )
+        made["activations"].append(
+            {"id": version, "project_id": 1, "model_id": 1, "version_id": version, "reason": "labels", "at": now}
+        )
+    made["active_versions"] = [{"project_id": 1, "model_id": 1, "version_id": 3, "activated_at": now}]
+    for cell, (stratum, exclusion) in enumerate([(STRATA[0], ""), (STRATA[1], ""), (STRATA[1], "undrawn")], start=1):
+        made["calibration_cells"].append(
+            {"id": cell, "project_id": 1, "model_id": 1, "stratum": stratum, "evidence": "blind", "part": "calibration"}
+            | {"exclusion": exclusion, "n": TASKS // 3, "n_infinite": int(cell == 1)}
+        )
+    for number in range(1, TASKS + 1):
+        text = f"Bob {number} 🙂\r\n"
+        blind = number % 4 == 0
+        made["tasks"].append(
+            {"id": number, "project_id": 1, "external_id": str(number), "text": text.encode(), "language": "en"}
+            | {"text_hash": hashlib.sha256(text.encode()).digest(), "length": 3, "stream": "uniform", "blind": blind}
+            | {"random_order": number / 100, "selection_probability": 1.0, "created_at": now}
+        )
+        spans = [[0, 3, "PER"]] if number % 2 else []
+        made["annotations"].append(
+            {
+                "id": number,
+                "project_id": 1,
+                "annotation_id": number,
+                "task_id": number,
+                "updated_at": now,
+                "spans": spans,
+            }
+            | {"was_cancelled": False, "ground_truth": False, "bulk": False, "origins": {}, "content_hash": str(number)}
+        )
+        made["labels"].append(
+            {"id": number, "project_id": 1, "task_id": number, "policy": "majority", "revision": 1, "spans": spans}
+            | {"annotation_row": number, "content_hash": str(number), "votes": 1, "voters": 1, "changed_at": now}
+        )
+        made["label_history"].append(
+            {"id": number, "project_id": 1, "annotation_id": number, "task_id": number, "kind": "submitted", "at": now}
+            | {"content_hash": str(number), "content": b"{}", "recorded_at": now}
+        )
+        made["calibration_scores"].append(
+            {"id": number, "task_id": number, "model_id": 1, "cell_id": 1 + number % 3, "label_revision": 1}
+            | {"nll": math.inf if number == 3 else number / 8, "rank": float(number), "cumulative": 1 - 1 / number}
+            | {"weight": 1.0, "entities": 1, "predicted_entities": 1, "added_at_revision": number, "created_at": later}
+        )
+        made["entity_scores"].append(
+            {"score_id": number, "start": 0, "stop": 3, "label": "PER", "probability": 0.5, "cumulative": 0.5}
+            | {"place": 1.0, "rank": math.inf}
+        )
+        version = 1 + number % 3
+        made["served_sets"].append(
+            {"id": number, "task_id": number, "model_id": 1, "version_id": version, "shadow": blind, "n": TASKS}
+            | {"stratum": STRATA[number % 3 > 0], "pool": "all", "guarantee": "own", "is_open": version == 1}
+            | {"tau": math.inf if version == 1 else 2.0 + version, "set_size": None if version == 1 else 2, "shown": 2}
+            | {"ranked": RANKED, "served_at": now}
+        )
+    return made
+
+
+def fill(store: Store) -> None:
+    with store.write() as session:
+        found = sa.MetaData()
+        found.reflect(session.connection())
+        given = rows(aware=not store.is_sqlite)
+        for table in found.sorted_tables:
+            if given.get(table.name):
+                session.execute(table.insert(), given.pop(table.name))
+        assert not given
+
+
+def dump(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table of the previous schema, as the database holds it."""
+    with store.read() as session:
+        names = sorted(rows(aware=True))
+        return {
+            name: sorted(tuple(row) for row in session.execute(sa.text(f"SELECT * FROM {name} ORDER BY 1, 2")).all())
+            for name in names
+        }
+
+
+def figures_by_hand(store: Store) -> dict[str, tuple[int, int, int]]:
+    """Coverage by stratum from the rows of the previous schema alone: covered, labelled, open.
+
+    A closed set is the beginning of the ranked list, so it holds the label if the label's rank is within its size.
+    """
+    with store.read() as session:
+        found = session.execute(
+            sa.text(
+                "SELECT v.stratum, s.rank, v.set_size, v.is_open FROM calibration_scores s "
+                "JOIN calibration_cells c ON c.id = s.cell_id JOIN served_sets v ON v.task_id = s.task_id "
+                "WHERE c.exclusion = '' AND s.removed_at_revision IS NULL"
+            )
+        ).all()
+    figures: dict[str, tuple[int, int, int]] = {}
+    for stratum, rank, size, is_open in found:
+        covered, total, opened = figures.get(stratum, (0, 0, 0))
+        figures[stratum] = (covered + bool(is_open or rank <= size), total + 1, opened + bool(is_open))
+    return figures
+
+
+def figures_of_this_release(store: Store) -> dict[str, tuple[int, int, int]]:
+    with store.read() as session:
+        project, model = load_project(session, 1), find_model(session, 1)
+    assert model is not None
+    Monitor(store).watch(project, model=model)
+    with store.read() as session:
+        found = coverage_rows(session, 1, model_id=1)
+    figures: dict[str, tuple[int, int, int]] = {}
+    for each in found:
+        if each.scope == "stratum" and each.kind == "blind":
+            covered, total, opened = figures.get(each.name, (0, 0, 0))
+            figures[each.name] = (covered + each.covered, total + each.total, opened + each.open)
+    return figures
+
+
+def test_data_of_the_previous_release_survives_the_way_up_and_down(empty_url: str) -> None:
+    with Store(empty_url) as store:
+        upgrade(store, revision=PREVIOUS)
+        fill(store)
+        before, figures = dump(store), figures_by_hand(store)
+        assert sum(total for _, total, _ in figures.values()) == 2 * TASKS // 3
+        assert 0 < sum(covered for covered, _, _ in figures.values()) < 2 * TASKS // 3
+        upgrade(store)
+        assert schema_state(store).ready
+        assert schema_differences(store) == []
+        with store.read() as session:
+            project = find_project(session, "7")
+            version = active_version(session, 1, model_id=1)
+            cells = load_cells(session, 1, model_id=1)
+            scores = load_scores(session, cells)
+            entities = load_entities(session, cells)
+            assert project is not None
+            lines, report = export(session, project, form=Format.JSONL)
+            assert len(list(lines)) == report.texts == TASKS
+        assert project.title == "Träume 🙂"
+        assert version is not None
+        assert (version.id, version.content) == (3, b"v3")
+        assert max(scores.nll.tolist()) == math.inf
+        assert len(scores.nll) == len(entities.task_ids) == 2 * TASKS // 3  # excluded rows are no evidence
+        downgrade(store, PREVIOUS)
+        assert dump(store) == before
+        assert figures_by_hand(store) == figures
+        for _ in range(2):  # the counters are made from the rows, and made again after another way down and up
+            upgrade(store)
+            assert figures_of_this_release(store) == figures
+            downgrade(store, PREVIOUS)
+        upgrade(store)
+    open_store(empty_url).close()
+
+
+def test_history_is_still_immutable_after_the_upgrade(empty_url: str) -> None:
+    with Store(empty_url) as store:
+        upgrade(store, revision=PREVIOUS)
+        fill(store)
+        upgrade(store)
+        for table in ("threshold_versions", "thresholds", "activations", "label_history"):
+            column = {"thresholds": "n", "label_history": "kind", "activations": "reason"}.get(table, "alpha")
+            with pytest.raises(Exception, match="never changed"), store.write() as session:
+                session.execute(sa.text(f"UPDATE {table} SET {column} = {column}"))

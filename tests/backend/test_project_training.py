@@ -1,0 +1,104 @@
+"""Training from stored labels: audit and blind ones are left alone, what was used is recorded and never calibrates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from click.testing import CliRunner
+
+from backend.catchup import score_unscored
+from backend.cli import main
+from backend.project_training import read_project
+from backend.store import Store, open_store
+from backend.store.jobs import list_jobs
+from backend.store.labels import record_annotation
+from backend.store.projects import ensure_model, ensure_project, ensure_task, find_project
+from backend.store.tables import CalibrationCell, CalibrationScore, TrainingTask
+from backend.store.types import AnnotationRecord, Draw, TextSpan
+from backend.tagger.errors import InvalidTraining
+from backend.tagger.readers import read_labelled
+from backend.tagger.tagger import load_tagger
+from tests.backend.tagger.conftest import SAMPLE
+
+NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
+
+def fill(store: Store, *, blind: bool | None = None) -> dict[str, list[int]]:
+    """The sample as a labelled project: every third task blind, some skipped, bulk copies, deleted."""
+    made: dict[str, list[int]] = {"usable": [], "kept": []}
+    with store.write() as session:
+        project = ensure_project(session, "7.1")
+        for place, text in enumerate(read_labelled(SAMPLE).texts):
+            hidden = place % 3 == 0 if blind is None else blind
+            draw = Draw("audit" if hidden else "uniform", place / 1000, 1.0, blind=hidden)
+            task = ensure_task(session, project.id, external_id=str(place), text=text.text, language="en", draw=draw)
+            spans = tuple(TextSpan(*span) for span in text.spans)
+            skipped, bulk = place == 1, place == 2
+            record_annotation(session, task.id, AnnotationRecord(place, NOON, spans, was_cancelled=skipped, bulk=bulk))
+            if hidden:
+                made["kept"].append(task.id)
+            elif not skipped and not bulk:
+                made["usable"].append(task.id)
+    return made
+
+
+def test_only_labels_that_calibration_does_not_need_are_read(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 's.db'}") as store:
+        made = fill(store)
+        found = read_project(store, "7")
+        assert sorted(found.texts) == made["usable"]
+        assert found.left_out["audit or blind: kept for calibration"] == len(made["kept"])
+        assert found.left_out["skipped"] == found.left_out["bulk"] == 1
+        assert f"{len(made['usable'])} confirmed labels" in found.summary()
+
+
+def test_a_project_of_blind_labels_alone_trains_nothing(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 's.db'}") as store:
+        fill(store, blind=True)
+        with pytest.raises(InvalidTraining, match="expected confirmed labels to train on"):
+            read_project(store, "7")
+
+
+def test_the_command_trains_records_and_hands_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
+    out = tmp_path / "mine"
+    with open_store(url) as store:
+        made = fill(store)
+    answer = CliRunner().invoke(main, ["train", "--project", "7", "--out", str(out), "--epochs", "1"])
+    assert answer.exit_code == 0, answer.output
+    assert f"SURESPAN_MODEL={out}" in answer.output.replace("\n", "")
+    tagger = load_tagger(out)
+    with open_store(url) as store:
+        with store.read() as session:
+            rows = session.execute(sa.select(TrainingTask)).scalars().all()
+            assert {row.model_hash for row in rows} == {tagger.base_hash}
+            assert sorted(row.task_id for row in rows) == made["usable"]
+            assert {row.purpose for row in rows} == {"training", "stopping"}
+            [job] = list_jobs(session)
+            assert (job.kind, job.payload) == ("rescore", {"model": tagger.hash})
+            project = find_project(session, "7")
+            assert project is not None
+        # What a worker does next: rows of trained tasks are there, and are no evidence.
+        with store.write() as session:
+            model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+        score_unscored(store, project, model=model, tagger=tagger)
+        with store.read() as session:
+            scored = session.execute(
+                sa.select(CalibrationScore.task_id, CalibrationCell.exclusion).join(
+                    CalibrationCell, CalibrationCell.id == CalibrationScore.cell_id
+                )
+            ).all()
+        excluded = {row.task_id: row.exclusion for row in scored}
+        assert {task for task, reason in excluded.items() if reason == "trained"} == set(made["usable"])
+        assert set(made["kept"]) <= set(excluded)
+
+
+def test_an_unknown_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", f"sqlite:///{tmp_path / 's.db'}")
+    answer = CliRunner().invoke(main, ["train", "--project", "99", "--out", str(tmp_path / "m")])
+    assert answer.exit_code == 1
+    assert "expected the id of a project" in answer.output
