@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
 
-from backend.commands.db import command
+from backend.cli import main
 from backend.errors import BackupFailed
 from backend.store import Store, open_store
 from backend.store.backup import backup
@@ -116,13 +116,13 @@ def test_the_command_copies(url: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
-    named = runner.invoke(command, ["backup", "mine"])
+    named = runner.invoke(main, ["db", "backup", "mine"])
     assert named.exit_code == 0, named.output
     assert "copied to" in named.output
     assert (tmp_path / "mine").stat().st_size > 1000
-    timed = runner.invoke(command, ["backup"])
+    timed = runner.invoke(main, ["db", "backup"])
     assert timed.exit_code == 0, timed.output
     assert len(list(tmp_path.glob("surespan-2*"))) == 1
-    again = runner.invoke(command, ["backup", "mine"])
+    again = runner.invoke(main, ["db", "backup", "mine"])
     assert again.exit_code == 1
     assert "which exists" in again.output

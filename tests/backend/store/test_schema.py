@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
 
-from backend.commands.db import command
+from backend.cli import main
 from backend.errors import InvalidSetting, SchemaMismatch, StoreBusy, StoreError
 from backend.store import Store, open_store
 from backend.store.columns import Base
@@ -226,25 +226,25 @@ def test_a_server_that_does_not_wait_for_the_disk_is_overruled(store: Store) -> 
 def test_the_command_upgrades_and_checks(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SURESPAN_DATABASE_URL", empty_url)
     runner = CliRunner()
-    behind = runner.invoke(command, ["check"])
+    behind = runner.invoke(main, ["db", "check"])
     assert behind.exit_code == 1
     assert "run `surespan db upgrade`" in behind.output
-    up = runner.invoke(command, ["upgrade"])
+    up = runner.invoke(main, ["db", "upgrade"])
     assert up.exit_code == 0, up.output
     assert f"none -> {head_revision()}" in up.output
-    assert "up to date" in runner.invoke(command, ["upgrade"]).output
-    fine = runner.invoke(command, ["check"])
+    assert "up to date" in runner.invoke(main, ["db", "upgrade"]).output
+    fine = runner.invoke(main, ["db", "check"])
     assert fine.exit_code == 0, fine.output
     with Store(empty_url) as store, store.write() as session:
         session.execute(sa.text("DROP INDEX ix_served_sets_age"))
-    broken = runner.invoke(command, ["check", "--json"])
+    broken = runner.invoke(main, ["db", "check", "--json"])
     assert broken.exit_code == 1
     assert "ix_served_sets_age" in broken.output
 
 
 def test_the_command_explains_a_bad_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SURESPAN_DATABASE_URL", "mysql://ann:hunter2@h/d")
-    result = CliRunner().invoke(command, ["check"])
+    result = CliRunner().invoke(main, ["db", "check"])
     assert result.exit_code == 1
     assert "SURESPAN_DATABASE_URL: expected" in result.output
     assert "hunter2" not in result.output
@@ -252,6 +252,6 @@ def test_the_command_explains_a_bad_url(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SURESPAN_DATABASE_URL", "postgresql://127.0.0.1:1/nothing")
-    result = CliRunner().invoke(command, ["check"])
+    result = CliRunner().invoke(main, ["db", "check"])
     assert result.exit_code == 1
     assert "check that the database is running" in result.output
