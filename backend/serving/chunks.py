@@ -6,7 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.errors import BackendError
@@ -39,11 +39,15 @@ _REMEMBERED = 50_000
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tasks of one request that are worked on together."""
+    """Tasks of one request that are worked on together.
+
+    `ready` are outcomes that other processes made, by (task, hash of its text); those of another version do not count.
+    """
 
     view: View
     label_config: str
     tasks: tuple[TaskIn | None, ...]
+    ready: Mapping[tuple[str, bytes], Outcome] = field(default_factory=dict)
 
 
 class _Asked(NamedTuple):
@@ -91,7 +95,13 @@ class ChunkPredictor:
         asked: list[_Asked | None] = [self._ask(view, task) for task in chunk.tasks]
         found = [each for each in asked if each is not None]
         shown = self._present(view.project, [_met(each) for each in found])
-        outcomes = self._answers(view, found, watch)
+        outcomes = {
+            each.key: outcome
+            for each in found
+            if (outcome := chunk.ready.get((each.task.id, each.digest))) is not None
+            and outcome.model_version == view.model_version
+        }
+        outcomes |= self._answers(view, [each for each in found if each.key not in outcomes], watch)
         answers = [
             _Answer(each, outcomes.get(each.key), how, how.blind) for each, how in zip(found, shown, strict=True)
         ]
