@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from backend.labelstudio.client import Json
-from backend.labelstudio.payloads import read_tasks
+from backend.labelstudio.payloads import Unpredictable, read_tasks, read_text
 from backend.labelstudio.render import Result
 from backend.outcome import Outcome
 from backend.rethreshold import Remembered, RememberingPredictor
@@ -19,7 +19,7 @@ from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks
 from backend.serving.recording import Recorder
 from backend.serving.views import View
-from backend.store.projects import lookup_model
+from backend.store.projects import lookup_model, text_hash
 from backend.store.republish import last_lists
 from backend.store.thresholds import load_version
 from backend.store.types import ProjectRecord
@@ -30,11 +30,25 @@ if TYPE_CHECKING:
     from backend.work import WorkContext
 
 
+Ready = Mapping[tuple[str, bytes], Outcome]
+"""Outcomes that were made elsewhere, by (task, hash of its text)."""
+
+
+class Unknown(NamedTuple):
+    """A task that only the model can answer."""
+
+    task: str
+    text: str
+    digest: bytes
+    language: str | None
+
+
 class FreshPredictions:
     """Predicts, draws and records as the service does: what is published counts as served."""
 
     def __init__(self, context: WorkContext, project: ProjectRecord, view: View, *, label_config: str) -> None:
-        self._context, self._project, self._view, self._config = context, project, view, label_config
+        self._context, self._project, self._config = context, project, label_config
+        self.view = view
         store, turns = context.store, FairGate(slots=1)
         nothing: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(0)
         self._recorder = Recorder(store, Measures(), writing=turns)
@@ -50,10 +64,29 @@ class FreshPredictions:
         self._methods: dict[int | None, EntityMethod] = {}
         self.reused = self.computed = 0
 
-    def of(self, tasks: Sequence[Json]) -> list[list[Result]]:
+    @property
+    def label_config(self) -> str:
+        """The label config that the predictions are for."""
+        return self._config
+
+    def unknown(self, tasks: Sequence[Json]) -> list[Unknown]:
+        """Return those of the tasks that have a text, and no list of it is remembered."""
+        kept = self._remembered([str(task["id"]) for task in tasks])
+        found = []
+        for task in read_tasks(list(tasks)):
+            text = read_text(task, self.view.target.text, max_text=self._context.settings.max_text)
+            if task is None or isinstance(text, Unpredictable):
+                continue  # an address is fetched where the task is answered
+            digest = text_hash(text)
+            if (task.id, digest) not in kept:
+                found.append(Unknown(task.id, text, digest, task.language))
+        return found
+
+    def of(self, tasks: Sequence[Json], ready: Ready | None = None) -> list[list[Result]]:
         """Return the predictions of each task, worst first."""
-        predictor = RememberingPredictor(self._view.predictor, self._remembered([str(task["id"]) for task in tasks]))
-        chunk = Chunk(replace(self._view, predictor=predictor), self._config, tuple(read_tasks(list(tasks))))
+        predictor = RememberingPredictor(self.view.predictor, self._remembered([str(task["id"]) for task in tasks]))
+        view = replace(self.view, predictor=predictor)
+        chunk = Chunk(view, self._config, tuple(read_tasks(list(tasks))), ready or {})
         entries = self._chunks.predict(chunk)
         self.reused += predictor.reused
         self.computed += predictor.computed
@@ -64,7 +97,7 @@ class FreshPredictions:
         self._recorder.close()
 
     def _remembered(self, tasks: Sequence[str]) -> dict[tuple[str, bytes], Remembered]:
-        model = self._view.model
+        model = self.view.model
         with self._context.store.read() as session:
             kept = lookup_model(session, model.name, model.hash)
             found = [] if kept is None else last_lists(session, self._project.id, model_id=kept.id, tasks=tasks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,19 +11,21 @@ from sqlalchemy.orm import Session
 
 from backend.connect import CONNECTION, credentials
 from backend.errors import LabelStudioError
-from backend.labelstudio.client import Json, LabelStudio, project_uid, where
+from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid, where
 from backend.labelstudio.tabs import BLIND_AUDIT, REVIEW_FIRST, blind_tab, tabs_for
 from backend.labelstudio.versions import base_version
-from backend.publish.fresh import FreshPredictions
+from backend.publish.fresh import FreshPredictions, Ready
 from backend.publish.stale import (
     as_items,
     doubled,
+    has_ours,
     has_superseded,
     has_version,
     made_for_other_text,
     superseded,
 )
 from backend.serving.views import View, Views
+from backend.stopwatch import Stopwatch
 from backend.store.republish import blind_tasks, opened_since
 from backend.store.state import get_state, update_state
 from backend.store.types import JobRecord, ProjectRecord
@@ -38,6 +40,24 @@ PAGE = 50
 # A removal takes a tenth of a second and more; the rest is for the next run.
 MOST_REMOVED = 500
 MOST_BLIND = 100  # tasks in the tab: the browser draws a row of controls for each
+MOST_SWEEPS = 3
+MOST_NAMED = 100  # tasks without a prediction whose numbers are told
+
+Page = list[Json]
+Ahead = Callable[[FreshPredictions, Iterator[tuple[Page, Page]]], Iterator[tuple[Page, Ready]]]
+"""Given pages with those of their tasks that want predictions, yields them in order with what was made for them."""
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """How `surespan preannotate` publishes: other processes tag ahead, pages are large, and all is checked at the end.
+
+    `progress` is told the stage, how many tasks are done, and of how many.
+    """
+
+    ahead: Ahead
+    page: int
+    progress: Callable[[str, int, int | None], None]
 
 
 @dataclass
@@ -54,6 +74,8 @@ class Published:
     removed: int = 0
     at_work: int = 0
     stale: int = 0
+    lacking: list[int] = field(default_factory=list)  # numbers of tasks whose predictions the server does not take
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -82,8 +104,13 @@ def run_publish(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     return {"skipped": "the project has no backend of ours"} if made is None else made.as_dict()
 
 
-def publish_project(context: WorkContext, client: LabelStudio, project: ProjectRecord) -> Published | None:
-    """Make the server agree with the version that serves now; None when the project has no backend of ours."""
+def publish_project(
+    context: WorkContext, client: LabelStudio, project: ProjectRecord, *, bulk: Bulk | None = None
+) -> Published | None:
+    """Make the server agree with the version that serves now; None when the project has no backend of ours.
+
+    In bulk a project without a backend gets its predictions too.
+    """
     number = int(project.key)
     remote = client.project(number)
     if project_uid(remote) != project.uid:
@@ -96,9 +123,9 @@ def publish_project(context: WorkContext, client: LabelStudio, project: ProjectR
     with context.store.read() as session:
         connection = get_state(session, project.id, CONNECTION) or {}
     backend = _our_backend(client.backends(number), connection)
-    if backend is None:
+    if backend is None and bulk is None:
         return None
-    return _Publishing(context, client, project, remote, connection).run(backend)
+    return _Publishing(context, client, project, remote, connection, bulk).run(backend)
 
 
 def _our_backend(backends: Sequence[Json], connection: Json) -> Json | None:
@@ -110,10 +137,16 @@ def _our_backend(backends: Sequence[Json], connection: Json) -> Json | None:
 
 class _Publishing:
     def __init__(
-        self, context: WorkContext, client: LabelStudio, project: ProjectRecord, remote: Json, connection: Json
+        self,
+        context: WorkContext,
+        client: LabelStudio,
+        project: ProjectRecord,
+        remote: Json,
+        connection: Json,
+        bulk: Bulk | None,
     ) -> None:
         self._context, self._client, self._project = context, client, project
-        self._remote, self._connection = remote, connection
+        self._remote, self._connection, self._bulk = remote, connection, bulk
         self._number = int(project.key)
         self._config = str(remote["label_config"])
         # Asked anew, not as it was a moment ago: the version to publish was made in that moment.
@@ -121,29 +154,95 @@ class _Publishing:
         self._view: View = views.view(project.uid, self._config)
         self._version = self._view.model_version
         self._made = Published(project.uid, self._version)
+        self._watch = Stopwatch()
         self._postponed: set[int] = set()  # edited tasks that somebody works on
         self._fresh = FreshPredictions(context, project, self._view, label_config=self._config)
         with context.store.read() as session:
             self._state = get_state(session, project.id, PUBLISH) or {}
 
-    def run(self, backend: Json) -> Published:
-        self._name(backend)
+    def run(self, backend: Json | None) -> Published:
+        if backend is not None:
+            self._name(backend)
         edited = [int(each) for each in self._state.get(EDITED, [])]
         same = self._state.get("version") == self._version
-        after = int(self._state.get("after", 0)) if same and not edited else 0
-        unlabelled = [where("total_annotations", "equal", 0)]
-        total = self._remote.get("task_number")
-        for page in self._client.tasks_after(self._number, after=after, filters=unlabelled, size=PAGE):
-            self._refresh(page, edited)
-            self._keep({"version": self._version, "after": int(page[-1]["id"])})
-            note = f"{self._made.refreshed} refreshed, {self._made.removed} removed"
-            self._context.heartbeat(done=self._made.looked_at, total=total, note=note)
+        go_on = same and not edited
+        after = int(self._state.get("after", 0)) if go_on else 0
+        seen = int(self._state.get("seen", 0)) if go_on and after else 0  # by the run that this one goes on with
+        for page, ready in self._ahead(after, edited):
+            self._refresh(page, edited, ready)
+            seen += len(page)
+            self._keep({"version": self._version, "after": int(page[-1]["id"]), "seen": seen})
+            self._tell("predictions", seen)
+        found = self._bulk is not None and self._sweep()
         self._fresh.close()
         self._made.reused = self._fresh.reused
-        self._set_version()
+        if backend is not None or found:  # a version that nothing goes by is refused
+            self._set_version()
         self._keep_tabs()
         self._finish(edited)
+        self._made.seconds = {name: round(took, 2) for name, took in self._watch.seconds.items()}
         return self._made
+
+    def _pages(self, after: int = 0) -> Iterator[Page]:
+        unlabelled = [where("total_annotations", "equal", 0)]
+        size = PAGE if self._bulk is None else self._bulk.page
+        pages = self._client.tasks_after(self._number, after=after, filters=unlabelled, size=size)
+        while True:
+            with self._watch.measure("server: reading"):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
+    def _ahead(self, after: int, edited: Sequence[int]) -> Iterator[tuple[Page, Ready]]:
+        if self._bulk is None:
+            return ((page, {}) for page in self._pages(after))
+        return self._bulk.ahead(self._fresh, ((page, self._wanted(page, edited)) for page in self._pages(after)))
+
+    def _tell(self, stage: str, done: int) -> None:
+        labelled = self._remote.get("num_tasks_with_annotations") or 0
+        total = self._remote.get("task_number")
+        total = None if total is None else max(done, total - labelled)
+        note = f"{stage}: {self._made.refreshed} refreshed, {self._made.removed} removed"
+        self._context.heartbeat(done=done, total=total, note=note)
+        if self._bulk is not None:
+            self._bulk.progress(stage, done, total)
+
+    def _sweep(self) -> bool:
+        """Look at every task once more: add what is lacking, remove what is there twice; say whether any has it.
+
+        Label Studio may store what it fetched itself at any time, and a request whose sender was killed still counts:
+        only the server knows what is there. While others add predictions meanwhile, the look is repeated.
+        """
+        found = False
+        for _ in range(MOST_SWEEPS):
+            begun, removed = self._predictions(), self._made.removed
+            added = seen = 0
+            self._made.lacking = []
+            for page in self._pages():
+                at_work = self._at_work(page)
+                free = [task for task in page if int(task["id"]) not in at_work]
+                for task in free:
+                    self._remove(doubled(task, self._version))
+                lacking = [task for task in free if not has_version(task, self._version)]
+                found = found or any(has_version(task, self._version) for task in page)
+                if lacking:
+                    added += self._add(lacking, {})
+                    found = found or added > 0
+                seen += len(page)
+                self._tell("check", seen)
+            expected = begun + added - (self._made.removed - removed)
+            if self._predictions() == expected:
+                break
+        self._made.refused = len(self._made.lacking)
+        self._made.lacking = self._made.lacking[:MOST_NAMED]
+        return found
+
+    def _predictions(self) -> int:
+        return int(self._client.project(self._number)["total_predictions_number"])
+
+    def _wanted(self, page: Sequence[Json], edited: Sequence[int]) -> Page:
+        return [task for task in page if not has_version(task, self._version) or made_for_other_text(task, edited)]
 
     def _name(self, backend: Json) -> None:
         if backend["title"] != self._version:
@@ -164,21 +263,23 @@ class _Publishing:
             self._client.update_project(self._number, model_version=self._version)
             self._made.changes.append(f"set the project's model version to {self._version}")
 
-    def _refresh(self, page: Sequence[Json], edited: Sequence[int]) -> None:
+    def _refresh(self, page: Sequence[Json], edited: Sequence[int], ready: Ready) -> None:
         made = self._made
         made.looked_at += len(page)
         at_work = self._at_work(page)
-        wanted = [task for task in page if not has_version(task, self._version) or made_for_other_text(task, edited)]
-        ready = [task for task in wanted if int(task["id"]) not in at_work]
-        made.at_work += len(wanted) - len(ready)
+        wanted = self._wanted(page, edited)
+        free = [task for task in wanted if int(task["id"]) not in at_work]
+        made.at_work += len(wanted) - len(free)
         self._postponed |= at_work & set(edited)
-        if ready:
-            self._add(ready)
-            for task in ready:
+        if free:
+            self._add(free, ready)
+            for task in free:
                 # Their words stand elsewhere in the text now, or nowhere: nobody is helped by keeping them.
                 self._remove(made_for_other_text(task, edited))
         before = datetime.now(UTC) - self._patience
         for task in page:
+            if int(task["id"]) not in at_work:
+                self._remove(doubled(task, self._version))
             if int(task["id"]) in at_work or not has_superseded(task, self._version):
                 made.stale += has_superseded(task, self._version)
                 continue
@@ -197,23 +298,66 @@ class _Publishing:
         since = datetime.now(UTC) - self._patience
         with self._context.store.read() as session:
             opened = opened_since(session, self._project.id, tasks=numbers, since=since)
-        return {int(task["id"]) for task in page if task["draft_exists"] or str(task["id"]) in opened}
+        return {
+            int(task["id"])
+            for task in page
+            # Who opened a task has a prediction of ours in view; where none is there, nobody has.
+            if task["draft_exists"] or (str(task["id"]) in opened and has_ours(task))
+        }
 
-    def _add(self, tasks: Sequence[Json]) -> None:
-        entries = self._fresh.of(tasks)
+    def _add(self, tasks: Sequence[Json], ready: Ready) -> int:
+        """Give tasks their predictions; returns how many predictions the server took."""
+        with self._watch.measure("sets and record"):
+            entries = self._fresh.of(tasks, ready)
         items = [item for task, entry in zip(tasks, entries, strict=True) for item in as_items(int(task["id"]), entry)]
-        created = self._client.import_predictions(self._number, items)
-        there = self._client.pick_tasks(self._number, [int(task["id"]) for task in tasks])
+        created = self._import(items)
+        if self._bulk is not None and created == len(items):
+            self._made.refreshed += len(tasks)  # the sweep looks at them again
+            return created
+        there = self._pick(tasks)
+        lost = [
+            item
+            for task in there
+            for item in items
+            if item["task"] == int(task["id"]) and item["model_version"] not in _versions(task)
+        ]
+        if lost:
+            created += self._import(lost)
+            there = self._pick(tasks)
         for task in there:
             self._remove(doubled(task, self._version))
-        lacking = sum(not has_version(task, self._version) for task in there)
-        if created != len(items):
+        lacking = [int(task["id"]) for task in there if not has_version(task, self._version)]
+        if lost:
             self._context.log.warning(
                 "Label Studio did not take all predictions",
-                extra={"project": self._project.uid, "sent": len(items), "taken": created, "tasks": lacking},
+                extra={"project": self._project.uid, "sent": len(items), "taken": created, "tasks": len(lacking)},
             )
-        self._made.refused += lacking
-        self._made.refreshed += len(there) - lacking
+        self._made.refused += len(lacking)
+        self._made.lacking += lacking
+        self._made.refreshed += len(there) - len(lacking)
+        return created
+
+    def _import(self, items: Sequence[Json]) -> int:
+        with self._watch.measure("server: writing"):
+            try:
+                return self._client.import_predictions(self._number, items)
+            except LabelStudioError as error:
+                if error.status != 400:
+                    raise
+            # One task that was deleted meanwhile, and the server takes none of them.
+            numbers = sorted({int(item["task"]) for item in items})
+            there = {int(task["id"]) for task in self._pick([{"id": number} for number in numbers])}
+            left = [item for item in items if item["task"] in there]
+            return self._client.import_predictions(self._number, left) if left else 0
+
+    def _pick(self, tasks: Sequence[Json]) -> list[Json]:
+        numbers = [int(task["id"]) for task in tasks]
+        with self._watch.measure("server: reading"):
+            parts = [
+                self._client.pick_tasks(self._number, numbers[first : first + PICKED])
+                for first in range(0, len(numbers), PICKED)
+            ]
+        return [task for part in parts for task in part]
 
     def _remove(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -257,7 +401,7 @@ class _Publishing:
 
         def finished(value: Json) -> Json:
             left = sorted((set(value.get(EDITED, [])) - set(edited)) | self._postponed)
-            return value | {"after": 0, "again_at": again, "last": last, EDITED: left}
+            return value | {"after": 0, "seen": 0, "again_at": again, "last": last, EDITED: left}
 
         self._context.store.run(lambda session: update_state(session, self._project.id, PUBLISH, finished))
 
@@ -266,3 +410,7 @@ class _Publishing:
             update_state(session, self._project.id, PUBLISH, lambda value: value | progress)
 
         self._context.store.run(work)
+
+
+def _versions(task: Json) -> set[str]:
+    return {str(each["model_version"]) for each in task["predictions"]}

@@ -34,6 +34,11 @@ def has_superseded(task: Mapping[str, Any], version: str) -> bool:
     return any(base_version(each["model_version"]) not in {None, version} for each in task["predictions"])
 
 
+def has_ours(task: Mapping[str, Any]) -> bool:
+    """Whether a task has predictions of ours, of whatever version."""
+    return any(base_version(each["model_version"]) is not None for each in task["predictions"])
+
+
 def doubled(task: Mapping[str, Any], version: str) -> list[int]:
     """Return predictions of a version that are there twice, the later ones.
 

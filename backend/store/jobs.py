@@ -67,12 +67,14 @@ def acquire_job(
     *,
     holder: str,
     kinds: Iterable[str] | None = None,
+    key: str | None = None,
     lease: timedelta = LEASE,
     now: datetime | None = None,
 ) -> JobRecord | None:
     """Take a job whose holder's lease has run out, or the oldest waiting one whose key nobody runs.
 
-    None when there is none. On PostgreSQL an advisory lock makes choosing exclusive for this short transaction.
+    Of these kinds, and of this key, where they are given. None when there is none. On PostgreSQL an advisory lock makes
+    choosing exclusive for this short transaction.
     """
     if is_postgresql(session):
         session.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHOOSING)))
@@ -84,6 +86,8 @@ def acquire_job(
     query = sa.select(Job).where(sa.or_(expired, waiting)).order_by(Job.state.desc(), Job.id).limit(1)
     if kinds is not None:
         query = query.where(Job.kind.in_(list(kinds)))
+    if key is not None:
+        query = query.where(Job.key == key)
     row = session.execute(query.with_for_update(of=Job, skip_locked=True)).scalar_one_or_none()
     if row is None:
         return None
@@ -93,6 +97,31 @@ def acquire_job(
     row.started_at = row.started_at or now
     session.flush()
     return _record(row)
+
+
+def take_job(
+    session: Session, kind: str, *, key: str, holder: str, project_id: int | None = None, lease: timedelta = LEASE
+) -> JobRecord | None:
+    """Ask for a run of `key` and take it at once, whatever pause it was waiting out: somebody wants it done now.
+
+    None while another process holds one; then nothing is asked for.
+    """
+    if is_postgresql(session):
+        session.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHOOSING)))
+    now = database_now(session)
+    if running_job(session, key=key, now=now) is not None:
+        return None
+    enqueue_job(session, kind, key=key, project_id=project_id)
+    session.execute(sa.update(Job).where(Job.key == key, Job.state == "queued").values(run_after=now))
+    return acquire_job(session, holder=holder, kinds=[kind], key=key, lease=lease, now=now)
+
+
+def running_job(session: Session, *, key: str, now: datetime | None = None) -> JobRecord | None:
+    """Return the run of `key` that a process holds now, None when no lease is in force."""
+    now = now or database_now(session)
+    held = sa.select(Job).where(Job.key == key, Job.state == "running", Job.lease_until >= now).limit(1)
+    row = session.execute(held).scalar_one_or_none()
+    return None if row is None else _record(row)
 
 
 def heartbeat(

@@ -78,3 +78,11 @@ def blind_tasks(session: Session, project_id: int, *, limit: int) -> list[str]:
         .limit(limit)
     )
     return list(rows.scalars())
+
+
+def count_blind(session: Session, project_id: int) -> int:
+    """Return how many living tasks are shown blank."""
+    blind = sa.select(sa.func.count()).where(
+        Task.project_id == project_id, Task.blind.is_(True), Task.deleted_at.is_(None)
+    )
+    return int(session.execute(blind.select_from(Task)).scalar_one())

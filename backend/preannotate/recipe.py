@@ -1,0 +1,129 @@
+"""What a process needs to predict as another one does: where the model is, and the thresholds themselves.
+
+It is sent to processes and machines that may see neither the database nor the settings of the one that sends it, so it
+holds no address and no secret. The model is not sent but loaded where it is used, and must have the expected hash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from backend.labelstudio.identity import Origin
+from backend.outcome import Outcome, outcome_of
+from backend.tagger.errors import InvalidModel
+
+if TYPE_CHECKING:  # these bring the model's libraries in
+    from backend.predictor import Calibration, Predictor
+
+_log = logging.getLogger(__name__)
+
+
+class Item(NamedTuple):
+    """A text to predict; `task` names it where boundaries are randomised."""
+
+    task: str
+    text: str
+    language: str | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A predictor as it can be sent."""
+
+    origin: Origin
+    label_config: str
+    control: str | None
+    calibration: Calibration
+    project: str
+    model_version: str
+    alpha: str
+    max_shown: int
+    max_sequences: int
+    device: str = "auto"
+    threads: int | None = None
+
+    def predictor(self) -> Predictor:
+        """Load the model and return the predictor.
+
+        Raises:
+            InvalidModel: when it is not there, or what is there is another one.
+        """
+        from backend.labelstudio.classes import project_tagger  # noqa: PLC0415 - see TYPE_CHECKING above
+        from backend.labelstudio.config import parse_config  # noqa: PLC0415
+        from backend.predictor import Predictor  # noqa: PLC0415
+        from backend.tagger.options import TaggerOptions  # noqa: PLC0415
+        from backend.tagger.tagger import load_tagger  # noqa: PLC0415
+        from conformal import warm_up  # noqa: PLC0415
+
+        origin = self.origin
+        options = TaggerOptions(
+            mapping=None if origin.model_map is None else Path(origin.model_map),
+            threads=self.threads,
+            int8=origin.int8,
+            device=self.device,
+        )
+        tagger = load_tagger(origin.source, options=options)
+        if tagger.hash != origin.hash:
+            raise InvalidModel(
+                f"expected the model {origin.source} to have the hash {origin.hash[:8]}, got {tagger.hash[:8]}: put "
+                "the same model on every machine"
+            )
+        target = parse_config(self.label_config).target(tagger.space.classes, control=self.control)
+        warm_up()
+        return Predictor(
+            project_tagger(tagger, target),
+            self.calibration,
+            alpha=self.alpha,
+            max_shown=self.max_shown,
+            max_sequences=self.max_sequences,
+            project=self.project,
+        )
+
+
+def recipe_of(
+    predictor: Predictor,
+    *,
+    origin: Origin,
+    label_config: str,
+    control: str | None,
+    project: str,
+    device: str = "auto",
+    threads: int | None = None,
+) -> Recipe:
+    """Return the recipe of a predictor whose model came from `origin`."""
+    return Recipe(
+        origin=origin,
+        label_config=label_config,
+        control=control,
+        calibration=predictor.calibration,
+        project=project,
+        model_version=predictor.model_version,
+        alpha=predictor.alpha,
+        max_shown=predictor.max_shown,
+        max_sequences=predictor.max_sequences,
+        device=device,
+        threads=threads,
+    )
+
+
+def predict_items(predictor: Predictor, items: Sequence[Item]) -> list[Outcome | None]:
+    """Return the outcome of each text, in order; None for one that cannot be predicted, which no other suffers from."""
+    if not items:
+        return []
+    try:
+        made = predictor.predict(
+            [item.text for item in items],
+            languages=[item.language for item in items],
+            tasks=[item.task for item in items],
+        )
+        return [outcome_of(each) for each in made]
+    except Exception as error:  # noqa: BLE001 - one bad text must not cost the others their predictions
+        if len(items) == 1:
+            _log.warning("a text has no prediction", extra={"task": items[0].task, "error": type(error).__name__})
+            return [None]
+    middle = len(items) // 2
+    return predict_items(predictor, items[:middle]) + predict_items(predictor, items[middle:])
