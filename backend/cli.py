@@ -16,6 +16,7 @@ _COMMANDS = {
     "db": ("db", "Upgrade, check or copy the database."),
     "demo": ("demo", "Label Studio, the backend and a sample project, all on this machine."),
     "disconnect": ("disconnect", "Take back what connect did to a project."),
+    "doctor": ("doctor", "Say what is wrong with a set-up, and how to mend it."),
     "evaluate": ("evaluate", "Try every method on labelled files: tables, plots, a recommendation."),
     "export": ("export", "Write the labels that people confirmed, as CoNLL or JSONL."),
     "fit-transitions": ("fit_transitions", "Fit a checkpoint's transitions on labelled files."),

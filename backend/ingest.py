@@ -221,6 +221,7 @@ _HANDLERS: Mapping[str, Callable[[Ingest, Session, EventRecord], Outcome]] = {
     "PROJECT_UPDATED": Ingest._project_updated,  # noqa: SLF001
     "START_TRAINING": Ingest._start_training,  # noqa: SLF001
 }
+ACTIONS = frozenset(_HANDLERS)  # what a webhook must send
 
 
 def project_uid(project: object) -> str:

@@ -238,6 +238,9 @@ class Settings(BaseSettings):
         description="Whether `surespan serve` processes events itself. Empty: with SQLite, yes; otherwise run "
         "`surespan worker` beside it.",
     )
+    min_free_mb: int = Field(
+        default=500, ge=0, description="Free disk space, in megabytes, below which `surespan doctor` complains."
+    )
     served_retention: Days = Field(
         default=180,
         description="Days that served sets are kept; coverage of what was shown is known for this long.",

@@ -8,16 +8,19 @@ import click
 
 from backend.commands.errors import reported
 from backend.commands.server import client_for, label_studio_options, settings_for
+from backend.settings import Settings
 
 
 @click.command("sync")
 @click.option("--project", "number", type=click.IntRange(min=1), help="Number of the project. [default: all connected]")
 @label_studio_options
+@click.option("--dead", is_flag=True, help="Instead, have events that failed for good tried again.")
 @reported
-def command(*, number: int | None, url: str | None, api_key: str | None, as_json: bool) -> None:
+def command(*, number: int | None, url: str | None, api_key: str | None, as_json: bool, dead: bool) -> None:
     """Bring in what Label Studio's webhooks did not deliver: annotations, edits, deletions.
 
-    What is found is put into the inbox, where the service or `surespan worker` takes it from.
+    What is found is put into the inbox, where the service or `surespan worker` takes it from. With --dead nothing is
+    asked of Label Studio: events that were set aside after five failures are put back into the inbox as they came.
     """
     from backend.errors import LabelStudioError, NotFound
     from backend.serving.loading import ModelLoader
@@ -26,6 +29,9 @@ def command(*, number: int | None, url: str | None, api_key: str | None, as_json
     from backend.sync import sync_project
 
     settings = settings_for(url, api_key)
+    if dead:
+        _replay(settings, number, as_json=as_json)
+        return
     classes = ModelLoader(settings).header().classes
     with open_store(settings.database_url) as store, client_for(settings) as client:
         with store.read() as session:
@@ -59,3 +65,18 @@ def command(*, number: int | None, url: str | None, api_key: str | None, as_json
             click.echo(f"{counts.waiting} changes wait in the inbox already: is a worker running?")
     if failed:
         raise click.ClickException("\n".join(failed))
+
+
+def _replay(settings: Settings, number: int | None, *, as_json: bool) -> None:
+    from backend.store import open_store
+    from backend.store.events import replay_dead
+
+    key = None if number is None else str(number)
+    with open_store(settings.database_url) as store:
+        count = store.run(lambda session: replay_dead(session, project_key=key))
+    if as_json:
+        click.echo(json.dumps({"replayed": count}))
+    elif count:
+        click.echo(f"{count} event{' waits' if count == 1 else 's wait'} again; the worker takes them from the inbox.")
+    else:
+        click.echo("No event is dead.")

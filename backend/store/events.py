@@ -234,9 +234,21 @@ def replay_event(session: Session, event_id: int) -> None:
     row = session.get(Event, event_id, with_for_update=True)
     if row is None:
         raise NotFound(f"expected the id of a stored event, got {event_id}, which does not exist")
-    row.state, row.attempts, row.claims, row.claimed_by = "pending", 0, row.claims, None
+    # Nobody holds a dead event, and one that its claims have killed must be free to be claimed again.
+    row.claims = 0 if row.state == "dead" else row.claims
+    row.state, row.attempts, row.claimed_by = "pending", 0, None
     row.due_at, row.processed_at = database_now(session), None
     session.flush()
+
+
+def replay_dead(session: Session, *, project_key: str | None = None) -> int:
+    """Make all dead events (of one project) pending again, as `replay_event`; returns how many."""
+    dead = sa.update(Event).where(Event.state == "dead")
+    if project_key is not None:
+        dead = dead.where(Event.project_key == project_key)
+    fresh = {"state": "pending", "attempts": 0, "claims": 0, "claimed_by": None, "processed_at": None}
+    result = session.execute(dead.values(**fresh, due_at=database_now(session)))
+    return int(getattr(result, "rowcount", 0))
 
 
 def load_event(session: Session, event_id: int) -> EventRecord | None:
