@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 LABEL_STUDIO := .surespan/label-studio-$(shell sed -n 's/^LABEL_STUDIO_VERSION = "\(.*\)".*/\1/p' backend/demo/install.py)/installed.txt
 # What `make run` hands to surespan demo, for example: make run DEMO="--port 8081"
 DEMO ?=
+# Processes of `make test`: the end-to-end tests have one of them, the other tests the rest.
+WORKERS ?= 2
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 # A stamp per set of extras: pip runs again only when pyproject.toml has changed.
@@ -65,7 +67,7 @@ $(LABEL_STUDIO): | $(VENV)/.installed-test
 
 test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch coverage
 	$(call say,pytest)
-	@$(BIN)/pytest --cov --cov-report=term -m "not slow"
+	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
 	@for file in benchmarks/*.py; do \
@@ -78,6 +80,8 @@ docs: $(VENV)/.installed ## write the reference pages that are made from the cod
 soak: $(VENV)/.installed-test ## the long trials, left out of make test
 	$(call say,long trials; their figures go to docs/results)
 	@$(BIN)/pytest -m slow -s
+	$(call say,property tests with more examples)
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -m "not slow" tests/conformal tests/backend
 
 clean: ## remove .venv and everything generated
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist *.egg-info
