@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic.script import ScriptDirectory
 
 from backend.export import Format, export
 from backend.monitoring import Monitor
 from backend.store import Store, open_store
 from backend.store.bulk import load_entities, load_scores
 from backend.store.calibration import load_cells
-from backend.store.judgements import coverage_rows
+from backend.store.judgements import CoverageRow, coverage_rows
 from backend.store.projects import find_model, find_project, load_project
 from backend.store.ranked import RankedList, pack_ranked
-from backend.store.schema import downgrade, schema_differences, schema_state, upgrade
+from backend.store.schema import alembic_config, downgrade, schema_differences, schema_state, upgrade
 from backend.store.thresholds import active_version
 from backend.store.types import TextSpan
 
@@ -227,6 +228,40 @@ def test_data_of_the_previous_release_survives_the_way_up_and_down(empty_url: st
             downgrade(store, PREVIOUS)
         upgrade(store)
     open_store(empty_url).close()
+
+
+def everything_reported(store: Store) -> list[CoverageRow]:
+    """All counters that coverage is read off, whatever their kind and scope."""
+    with store.read() as session:
+        return sorted(coverage_rows(session, 1, model_id=1), key=repr)
+
+
+def revisions_from(first: str) -> list[str]:
+    """The schema revisions from one to the newest but one, whatever they are called."""
+    script = ScriptDirectory.from_config(alembic_config())
+    return [each.revision for each in script.iterate_revisions("heads", first, inclusive=True)][:0:-1]
+
+
+def test_from_every_earlier_schema_coverage_is_the_same_after_the_upgrade(empty_url: str) -> None:
+    with Store(empty_url) as store:
+        upgrade(store, revision=PREVIOUS)
+        fill(store)
+        by_hand = figures_by_hand(store)
+        upgrade(store)
+        assert figures_of_this_release(store) == by_hand
+        reported = everything_reported(store)
+        assert {row.kind for row in reported} >= {"blind"}
+        earlier = revisions_from(PREVIOUS)
+        assert earlier[0] == PREVIOUS
+        assert schema_state(store).head not in earlier
+        for revision in reversed(earlier):
+            downgrade(store, revision)
+            assert schema_state(store).current == revision
+            assert figures_by_hand(store) == by_hand
+            upgrade(store)
+            assert schema_differences(store) == []
+            assert figures_of_this_release(store) == by_hand
+            assert everything_reported(store) == reported
 
 
 def test_history_is_still_immutable_after_the_upgrade(empty_url: str) -> None:
