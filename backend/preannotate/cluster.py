@@ -50,11 +50,13 @@ class RayCluster:
         started = not ray.is_initialized()
         if started:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         try:
             for segment in _segments(groups, self._segment):
                 outcomes = self._outcomes(recipe, [item for group in segment for item in group])
                 for group in segment:
                     yield [next(outcomes) for _ in group]
+                next(outcomes, None)  # nothing is left; what has come is counted
         except (ray.exceptions.RayError, _exception_of(ray)) as error:
             reason = str(error).strip().splitlines()[-1][:500] if str(error).strip() else type(error).__name__
             raise RayFailed(
@@ -81,9 +83,8 @@ class RayCluster:
             batch_size=BATCH,
             batch_format="numpy",
             num_cpus=1,
-            concurrency=(1, min(self._jobs, blocks)),
-            max_restarts=-1,
-            max_task_retries=-1,
+            # Without limit, Ray Data restarts actors and tries their tasks again.
+            compute=data.ActorPoolStrategy(min_size=1, max_size=min(self._jobs, blocks)),
         )
         expected = 0
         for row in made.iter_rows():

@@ -272,7 +272,7 @@ class _Publishing:
         made.at_work += len(wanted) - len(free)
         self._postponed |= at_work & set(edited)
         if free:
-            self._add(free, ready)
+            self._add(free, ready, edited)
             for task in free:
                 # Their words stand elsewhere in the text now, or nowhere: nobody is helped by keeping them.
                 self._remove(made_for_other_text(task, edited))
@@ -305,11 +305,16 @@ class _Publishing:
             if task["draft_exists"] or (str(task["id"]) in opened and has_ours(task))
         }
 
-    def _add(self, tasks: Sequence[Json], ready: Ready) -> int:
-        """Give tasks their predictions; returns how many predictions the server took."""
+    def _add(self, tasks: Sequence[Json], ready: Ready, edited: Sequence[int] = ()) -> int:
+        """Give tasks those predictions that they do not have; returns how many the server took.
+
+        An earlier run may have been cut off between two of a task's. What an edited one has is of another text.
+        """
         with self._watch.measure("sets and record"):
             entries = self._fresh.of(tasks, ready)
         items = [item for task, entry in zip(tasks, entries, strict=True) for item in as_items(int(task["id"]), entry)]
+        present = {int(task["id"]): _versions(task) for task in tasks if int(task["id"]) not in edited}
+        items = [item for item in items if item["model_version"] not in present.get(item["task"], ())]
         created = self._import(items)
         if self._bulk is not None and created == len(items):
             self._made.refreshed += len(tasks)  # the sweep looks at them again
