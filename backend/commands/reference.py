@@ -1,13 +1,15 @@
-"""Command line and settings as Markdown, made from the code: `python -m backend.commands.reference docs/reference`.
+"""Commands, settings, routes and metrics as Markdown: `python -m backend.commands.reference docs/reference`.
 
-docs/reference/cli.md and settings.md are the output of this module, and a test fails when they are not.
+The pages in `PAGES` are the output of this module, and a test fails when they are not.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import AliasChoices
@@ -33,6 +35,27 @@ got; secrets are never repeated. An empty value is the same as none where the de
 
 | variable | default | is |
 |---|---|---|
+"""
+_ROUTES = """# Routes for programs
+
+Generated from the code by `python -m backend.commands.reference docs/reference`; do not edit.
+
+What `GET /api/v1/openapi.json` says, in short; the shapes of bodies and answers are there. A question mark stands after
+what may be left out. How the routes behave, who may call them, and the dashboard's pages are in [http.md](http.md).
+
+| route | does | asks for | answers |
+|---|---|---|---|
+"""
+_METRICS = """# Metrics
+
+Generated from the code by `python -m backend.commands.reference docs/reference`; do not edit.
+
+What `GET /metrics` tells Prometheus; how several processes count together is in [http.md](http.md), what to do when a
+figure is bad in the [runbook](../operate.md#runbook). A histogram has `_bucket`, `_sum` and `_count`. Figures of the
+*database* are the same for all replicas and are read at most every 15 s; those of the *process* the service counts.
+
+| metric | kind | from | is |
+|---|---|---|---|
 """
 
 
@@ -78,7 +101,60 @@ def _setting(name: str, field: FieldInfo) -> str:
     return f"| {shown} | {default} | {(field.description or '').replace('|', chr(92) + '|')} |\n"
 
 
-PAGES = {"cli.md": command_reference, "settings.md": setting_reference}
+def route_reference() -> str:
+    """Return the routes of the OpenAPI document, which a test holds to those that are served."""
+    from backend.http.openapi import document
+
+    said: dict[str, Any] = document()
+    return _ROUTES + "".join(
+        _route(method.upper(), path, operation)
+        for path, item in said["paths"].items()
+        for method, operation in item.items()
+    )
+
+
+def _route(method: str, path: str, operation: dict[str, Any]) -> str:
+    asked = [f"`{each['name']}`{'' if each['required'] else '?'}" for each in operation.get("parameters", [])]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    needed = body.get("required", [])
+    asked += [f"`{name}`{'' if name in needed else '?'}" for name in body.get("properties", {})]
+    content = operation["responses"]["200"]["content"]
+    schema = next(iter(content.values())).get("schema", {})
+    given = schema.get("$ref", "").rsplit("/", 1)[-1] or ", ".join(f"`{name}`" for name in schema.get("properties", {}))
+    shown = path.replace("{", "<").replace("}", ">")
+    return f"| `{method} {shown}` | {operation['summary']} | {', '.join(asked)} | {given} |\n"
+
+
+def metric_reference() -> str:
+    """Return the metrics of a service, over an empty database of its own."""
+    from backend.app import create_app, service_of
+    from backend.settings import load_settings
+
+    with tempfile.TemporaryDirectory() as directory:
+        app = create_app(load_settings(database_url=f"sqlite:///{directory}/empty.db", model="bundled"), start=False)
+        try:
+            return _METRICS + "".join(sorted(_metrics(service_of(app).measures.registry)))
+        finally:
+            service_of(app).close()
+
+
+def _metrics(registry: Any) -> Iterator[str]:  # noqa: ANN401 - prometheus_client tells the labels to nobody but itself
+    for collector in list(registry._collector_to_names):  # noqa: SLF001
+        counted = hasattr(collector, "_type")
+        source = "process" if counted else "database"
+        for family in collector.collect():
+            labels = (collector if counted else family)._labelnames  # noqa: SLF001
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            shown = f"{name}{{{','.join(labels)}}}" if labels else name
+            yield f"| `{shown}` | {family.type} | {source} | {family.documentation} |\n"
+
+
+PAGES = {
+    "cli.md": command_reference,
+    "metrics.md": metric_reference,
+    "routes.md": route_reference,
+    "settings.md": setting_reference,
+}
 
 
 if __name__ == "__main__":

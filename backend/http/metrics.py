@@ -52,11 +52,17 @@ class DatabaseCollector(Collector):
             yield from self._families
 
     def _read(self) -> Iterator[Metric]:
-        inbox = GaugeMetricFamily("surespan_inbox_events", "Events that wait, and that are dead.", labels=["state"])
-        behind = GaugeMetricFamily("surespan_inbox_age_seconds", "Age of the event that waits longest, 0 if none does.")
+        inbox = GaugeMetricFamily(
+            "surespan_inbox_events", "Events that wait (pending), and that failed for good (dead).", labels=["state"]
+        )
+        behind = GaugeMetricFamily(
+            "surespan_inbox_age_seconds", "Age of the event that waits longest: how far behind the worker is."
+        )
         jobs = GaugeMetricFamily("surespan_jobs", "Jobs that wait, run or have failed.", labels=["kind", "state"])
-        refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made.")
-        active = GaugeMetricFamily("surespan_active_version", "Version that serves a project.", labels=["project"])
+        refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made: refits.")
+        active = GaugeMetricFamily(
+            "surespan_active_version", "The version that serves, 0 for the starter.", labels=["project"]
+        )
         monitors = MonitorFamilies()
         with self._service.reads.read() as session:
             for state, count in inbox_depth(session).items():

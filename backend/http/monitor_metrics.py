@@ -21,19 +21,25 @@ class MonitorFamilies:
     def __init__(self) -> None:
         by_stratum = ["project", "stratum", "kind"]
         self._covered = GaugeMetricFamily(
-            "surespan_live_coverage", "Share of labelled tasks whose set held the label.", labels=by_stratum
+            "surespan_live_coverage",
+            "Share of labelled tasks whose set held the label; kind is blind, assisted or excluded.",
+            labels=by_stratum,
         )
         self._judged = GaugeMetricFamily(
             "surespan_live_coverage_tasks", "Labelled tasks behind the live coverage.", labels=by_stratum
         )
         self._alarms = GaugeMetricFamily(
-            "surespan_alarms", "Alarms that nobody has acknowledged.", labels=["project", "kind"]
+            "surespan_alarms", "Alarms that nobody has acknowledged: drift, coverage, gap.", labels=["project", "kind"]
         )
         self._drift = GaugeMetricFamily(
-            "surespan_drift_martingale", "Betting score against no drift.", labels=["project", "stratum"]
+            "surespan_drift_martingale",
+            "Betting score against “no drift”; alarm at 20, at 20 m where m strata are watched.",
+            labels=["project", "stratum"],
         )
         self._gap = GaugeMetricFamily(
-            "surespan_acceptance_gap", "Prelabels kept in view less blind agreement with them.", labels=["project"]
+            "surespan_acceptance_gap",
+            "Share of prelabels kept when in view, less blind agreement with them.",
+            labels=["project"],
         )
 
     def add(self, session: Session, project: ProjectRecord, model: ModelRecord) -> None:

@@ -90,14 +90,18 @@ class SyncCollector(Collector):
 
     def _read(self) -> Iterator[Metric]:
         found = GaugeMetricFamily(
-            "surespan_sync_found", "What reconciliation found in all, by kind.", labels=["project", "kind"]
+            "surespan_sync_found",
+            "What reconciliation found in all: annotations brought in, deleted, unchanged and so on.",
+            labels=["project", "kind"],
         )
         last = GaugeMetricFamily(
             "surespan_sync_last_timestamp_seconds", "When a reconciliation last ended well.", labels=["project"]
         )
         failed = GaugeMetricFamily("surespan_sync_failed", "1 while reconciliation fails.", labels=["project"])
         agrees = GaugeMetricFamily(
-            "surespan_publish_agrees", "1 when Label Studio agrees with the version that serves.", labels=["project"]
+            "surespan_publish_agrees",
+            "1 when title, model version and predictions in Label Studio are those that serve.",
+            labels=["project"],
         )
         with self._service.reads.read() as session:
             for project in list_projects(session):

@@ -22,7 +22,7 @@ _SIZES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 1_000, 10_000)
 
 
 class Measures:
-    """The metrics of one app. Names, labels and meanings are listed in docs/reference/http.md.
+    """The metrics of one app. Names, labels and meanings are listed in docs/reference/metrics.md.
 
     Figures that all processes read from the database are registered in `registry` by whoever reads them.
     """
@@ -31,26 +31,40 @@ class Measures:
         self.registry = CollectorRegistry()
         self.shared = bool(os.environ.get(DIRECTORY))
         own = CollectorRegistry() if self.shared else self.registry
-        self.requests = Counter("surespan_requests", "Requests by route and status.", ["route", "status"], registry=own)
+        self.requests = Counter("surespan_requests", "Requests.", ["route", "status"], registry=own)
         self.latency = Histogram(
-            "surespan_request_seconds", "Seconds to the last byte, by route.", ["route"], buckets=_SECONDS, registry=own
+            "surespan_request_seconds",
+            "Seconds from a request to the last byte of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=own,
         )
         self.batch = Histogram("surespan_predict_tasks", "Tasks in a call of /predict.", buckets=_TASKS, registry=own)
         self.stages = Counter(
-            "surespan_predict_stage_seconds", "Seconds by stage of a prediction.", ["stage"], registry=own
+            "surespan_predict_stage_seconds",
+            "Seconds spent on a stage: tagging, decoding, sets, rendering, storing.",
+            ["stage"],
+            registry=own,
         )
-        self.predicted = Counter("surespan_predicted_tasks", "Tasks answered, by where from.", ["source"], registry=own)
+        self.predicted = Counter(
+            "surespan_predicted_tasks",
+            "Tasks by where the answer came from: model, cache, shared (another request was computing it), "
+            "interactive, blind (asked for interactively, answered with nothing).",
+            ["source"],
+            registry=own,
+        )
         self.unpredictable = Counter(
-            "surespan_unpredictable_tasks", "Tasks without a prediction.", ["reason"], registry=own
+            "surespan_unpredictable_tasks",
+            "Tasks without a prediction, by what was wrong with them.",
+            ["reason"],
+            registry=own,
         )
-        self.set_size = Histogram("surespan_set_size", "Labelings in a closed set.", buckets=_SIZES, registry=own)
+        self.set_size = Histogram("surespan_set_size", "Labelings in closed sets.", buckets=_SIZES, registry=own)
         self.open_sets = Counter("surespan_open_sets", "Sets that could not be closed.", registry=own)
         self.flags = Counter("surespan_flagged_spans", "Spans marked as doubtful.", registry=own)
-        self.events = Counter(
-            "surespan_events", "Deliveries to /webhook, by what became of them.", ["outcome"], registry=own
-        )
+        self.events = Counter("surespan_events", "Deliveries to /webhook: stored, refused.", ["outcome"], registry=own)
         self.served_rows = Counter(
-            "surespan_served_sets", "Served sets, by what became of the record.", ["outcome"], registry=own
+            "surespan_served_sets", "Records of served sets: recorded, refused, dropped.", ["outcome"], registry=own
         )
         self.backlog = Gauge(
             "surespan_served_backlog",
