@@ -15,10 +15,12 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.store.ranked import best_score
+from backend.store.queue import figures_of
 from backend.store.tables import ServedSet, Task
 
 SAMPLE = 500  # scores kept per project and model: a place among them is known to about two percent
+LOOKED_AT = 4  # tasks that are looked at for each of them, so that a sample costs the same in any project
+ENOUGH = 20  # scores of the version that serves, below which those of earlier ones are better than none
 
 
 def blind_score(quantile: float, scores: Sequence[float]) -> float:
@@ -30,29 +32,37 @@ def blind_score(quantile: float, scores: Sequence[float]) -> float:
     return scores[int(quantile * len(scores))] if scores else quantile
 
 
-def sample_scores(session: Session, project_id: int, *, model_id: int, limit: int = SAMPLE) -> list[float]:
-    """Return the scores of rank 1 of a random sample of the project's shown tasks, under one model.
+def sample_scores(
+    session: Session, project_id: int, *, model_id: int, version_id: int | None = None, limit: int = SAMPLE
+) -> list[float]:
+    """Return the scores of a random sample of the project's shown tasks, under one model, sorted.
 
     The sample is the beginning of the project's random order, so every process gets the same one. Of a task that was
-    served several times the last set counts.
+    served several times the last set counts. Where enough of them were served under the threshold version (None: the
+    starter), only those do: under another, other sets are open or empty, and those stand in front.
     """
     tasks = (
-        sa.select(Task.id, Task.random_order)
+        sa.select(Task.id)
         .where(Task.project_id == project_id, Task.random_order.is_not(None), Task.blind.is_(False))
         .where(Task.deleted_at.is_(None))
-        .where(sa.select(ServedSet.id).where(ServedSet.task_id == Task.id, ServedSet.model_id == model_id).exists())
         .order_by(Task.random_order)
-        .limit(limit)
+        .limit(LOOKED_AT * limit)
         .subquery()
     )
     last = (
         sa.select(sa.func.max(ServedSet.id))
         .join(tasks, tasks.c.id == ServedSet.task_id)
-        .where(ServedSet.model_id == model_id)
+        .where(ServedSet.model_id == model_id, ServedSet.shadow.is_(False))
         .group_by(ServedSet.task_id)
+        .limit(limit)
     )
-    rows = session.execute(sa.select(ServedSet.ranked).where(ServedSet.id.in_(last))).scalars()
-    return sorted(best_score(bytes(row)) for row in rows)
+    columns = (ServedSet.version_id, ServedSet.score, ServedSet.is_open, ServedSet.set_size, ServedSet.ranked)
+    rows = session.execute(sa.select(*columns).where(ServedSet.id.in_(last))).all()
+    same = [row for row in rows if row.version_id == version_id]
+    return sorted(
+        figures_of(bytes(row.ranked), is_open=row.is_open, set_size=row.set_size)[0] if row.score is None else row.score
+        for row in (same if len(same) >= ENOUGH else rows)
+    )
 
 
 class ScoreSample:
@@ -77,7 +87,7 @@ class ScoreSample:
                 if len(self._order) > self._size:
                     del self._sorted[bisect_left(self._sorted, self._order.popleft())]
 
-    def at(self, quantile: float) -> float:
-        """Return the score at a place in [0, 1)."""
+    def at(self, quantile: float, *, beside: Sequence[float] = ()) -> float:
+        """Return the score at a place in [0, 1), among these and those `beside` them."""
         with self._lock:
-            return blind_score(quantile, self._sorted)
+            return blind_score(quantile, sorted([*self._sorted, *beside]) if beside else self._sorted)

@@ -9,7 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backend.store.ranked import Candidate, RankedList, pack_ranked, review_value, score_of, unpack_ranked
+from backend.store.ranked import (
+    Candidate,
+    RankedList,
+    goes_first,
+    pack_ranked,
+    probability_of,
+    review_value,
+    score_of,
+)
 from backend.store.types import TextSpan
 
 if TYPE_CHECKING:  # importing it at run time brings the model's libraries in
@@ -47,7 +55,10 @@ class DoubtfulSpan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that is said about one text, under one threshold version. Words as in PRODUCT."""
+    """Everything that is said about one text, under one threshold version. Words as in PRODUCT.
+
+    `value` is what a look at the task is worth (`backend.store.ranked.review_value`).
+    """
 
     language: str
     length: int
@@ -64,6 +75,7 @@ class Outcome:
     labelings: tuple[ShownLabeling, ...]
     spans: tuple[DoubtfulSpan, ...]
     ranked: bytes
+    value: float
     promise: str
 
     @property
@@ -73,13 +85,13 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """The score of rank 1: what Label Studio orders tasks by (`backend.store.ranked.score_of`)."""
-        return self.best.probability
+        """The score of rank 1, which tasks are ordered by everywhere (`backend.store.ranked.score_of`)."""
+        return score_of(self.value, first=goes_first(is_open=self.open, set_size=self.set_size))
 
-    @property
-    def review_value(self) -> float:
-        """What a look at this task is worth; see `backend.store.ranked.review_value`."""
-        return review_value(unpack_ranked(self.ranked))
+    def score_of_rank(self, labeling: ShownLabeling) -> float:
+        """Return the score that a labeling is sent with: that of rank 1, in the proportion of their probabilities."""
+        best = self.best.probability
+        return self.score * min(1.0, labeling.probability / best) if best else self.score
 
     @property
     def weight(self) -> int:
@@ -98,7 +110,7 @@ def outcome_of(prediction: Prediction) -> Outcome:
     labelings = tuple(
         ShownLabeling(
             labeling.rank,
-            score_of(labeling.log_probability),
+            probability_of(labeling.log_probability),
             labeling.p_value,
             tuple(TextSpan(*span) for span in prediction.char_spans(labeling.spans)),
         )
@@ -114,6 +126,7 @@ def outcome_of(prediction: Prediction) -> Outcome:
         )
         for each in sets.spans
     )
+    ranked = _ranked_list(prediction)
     return Outcome(
         language=prediction.tagged.language,
         length=len(tokens),
@@ -129,7 +142,10 @@ def outcome_of(prediction: Prediction) -> Outcome:
         set_size=sets.set_size,
         labelings=labelings,
         spans=spans,
-        ranked=pack_ranked(_ranked_list(prediction)),
+        ranked=pack_ranked(ranked),
+        value=review_value(
+            ranked, flags=sum(each.flagged for each in spans), novelty=1.0 - labelings[0].p_value if labelings else 0.0
+        ),
         promise=describe(prediction),
     )
 

@@ -231,7 +231,8 @@ class Settings(BaseSettings):
         default=60.0,
         ge=0,
         description="Minutes for which a task that was opened counts as being worked on: until then its predictions "
-        "are not refreshed, and those it had are not removed.",
+        "are not refreshed, those it had are not removed, and it is left out of the review queue. Leases of the queue "
+        "last as long.",
     )
     worker: Switch = Field(
         default=None,

@@ -33,6 +33,7 @@ from backend.labelstudio.payloads import InvalidPayload
 from backend.logs import stack_of
 from backend.refitting import queue_due_refit
 from backend.rescore import queue_rescores
+from backend.review import fill_queue
 from backend.serving.loading import ModelLoader
 from backend.serving.views import Views
 from backend.settings import Settings
@@ -68,6 +69,7 @@ HANDLERS: Mapping[str, str] = {
     "refit": "backend.recalibrate:run_refit",
     "publish": "backend.publish:run_publish",
     "rescore": "backend.rescore:run_rescore",
+    "second-looks": "backend.second_looks:run_second_looks",
     "sync": "backend.sync:run_sync",
 }
 
@@ -321,6 +323,7 @@ class Worker:
             self.store.run(queue)
 
     def _keep_house(self) -> None:
+        fill_queue(self.store)
         now = datetime.now(UTC)
         kept = EVENTS_KEPT
         if self.settings.text_retention is not None:

@@ -16,12 +16,12 @@ from backend.dashboard.figures import Figure, Link, columns
 from backend.dashboard.subject import Subject
 from backend.evidence import Evidence, count_evidence
 from backend.http.reconciliation import describe
+from backend.review import review_queue
 from backend.store.actions import list_actions
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import list_jobs
 from backend.store.monitor import list_alarms, list_monitors
 from backend.store.overview import threshold_history, version_summaries
-from backend.store.reports import review_queue
 from backend.store.thresholds import list_activations, load_thresholds
 from conformal.monitor.martingale import ALARM
 
@@ -35,7 +35,13 @@ EXCLUSIONS = {
     "bulk": "copied in bulk from predictions",
     "withdrawn": "withdrawn",
 }
-DOING = {"refit": "fit thresholds again", "rollback": "serve an earlier version", "sync": "reconcile", "alpha": "alpha"}
+DOING = {
+    "refit": "fit thresholds again",
+    "rollback": "serve an earlier version",
+    "sync": "reconcile",
+    "alpha": "alpha",
+    "keep": "found a label right at a second look",
+}
 
 
 def thresholds(subject: Subject) -> Figure:
@@ -174,14 +180,18 @@ def queue(subject: Subject) -> Figure:
     found = (
         []
         if subject.model is None
-        else review_queue(subject.session, subject.project.id, model_id=subject.model.id, limit=QUEUE)
+        else review_queue(
+            subject.session, subject.project.id, model_id=subject.model.id, settings=subject.settings, limit=QUEUE
+        )
     )
     rows = tuple(
-        (
+        (each.task, None, None, "audit, shown blank", "", None)
+        if each.blind
+        else (
             each.task,
             each.value,
             each.probability,
-            "open" if each.is_open else each.set_size,
+            "open" if each.is_open else "empty" if each.set_size == 0 else each.set_size,
             each.stratum,
             each.served_at,
         )
@@ -197,8 +207,10 @@ def queue(subject: Subject) -> Figure:
     return Figure(
         "queue",
         "Review queue",
-        "Unlabelled tasks that were shown, the one most worth a look first: empty sets, then by the doubt about the "
-        "best labeling and the spans expected to be wrong in it. Blind tasks are left out.",
+        "Unlabelled tasks, the one most worth a look first: empty and open sets, then by the doubt about the best "
+        "labeling, the spans expected to be wrong in it, its flags and how new the text is. Audit tasks stand at "
+        "random places. Tasks that somebody has open or has claimed are left out. Labels made in this order are no "
+        "random sample: only those of audit tasks may set thresholds.",
         columns(
             "Task",
             "Worth of a look",

@@ -15,12 +15,12 @@ from backend.errors import NotFound
 from backend.http.bodies import read_json
 from backend.http.openapi import document
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_project
+from backend.looks_report import looks_report
 from backend.orders import order_info
 from backend.serving.service import Service
 from backend.store.jobs import list_jobs, load_job
 from backend.store.judgements import coverage_rows
 from backend.store.projects import find_project, list_projects, lookup_model
-from backend.store.reports import review_queue
 from backend.store.thresholds import active_version, load_thresholds
 from backend.store.types import JobRecord, ModelRecord, ProjectRecord
 
@@ -48,12 +48,12 @@ def blueprint(service: Service) -> Blueprint:
     @routes.get("/projects/<uid>/thresholds")
     def thresholds(uid: str) -> Response:
         with service.reads.read() as session:
-            return jsonify(_thresholds(session, *_find(service, session, uid)))
+            return jsonify(_thresholds(session, *find_served(service, session, uid)))
 
     @routes.get("/projects/<uid>/coverage")
     def coverage(uid: str) -> Response:
         with service.reads.read() as session:
-            return jsonify(_coverage(session, *_find(service, session, uid)))
+            return jsonify(_coverage(session, *find_served(service, session, uid)))
 
     @routes.get("/projects/<uid>/monitor")
     def monitor(uid: str) -> Response:
@@ -61,35 +61,23 @@ def blueprint(service: Service) -> Blueprint:
 
         since = _since()
         with service.reads.read() as session:
-            project, model = _find(service, session, uid)
+            project, model = find_served(service, session, uid)
             return jsonify(monitor_report(session, project, model, n_min=service.settings.n_min, since=since))
 
-    @routes.get("/projects/<uid>/queue")
-    def queue(uid: str) -> Response:
-        limit = _limit(50)
+    @routes.get("/projects/<uid>/second-looks")
+    def second_looks(uid: str) -> Response:
+        limit = read_limit(50)
         with service.reads.read() as session:
-            project, model = _find(service, session, uid)
-            found = [] if model is None else review_queue(session, project.id, model_id=model.id, limit=limit)
-        tasks = [
-            {
-                "task": each.task,
-                "value": each.value,
-                "probability": each.probability,
-                "set_size": each.set_size,
-                "open": each.is_open,
-                "stratum": each.stratum,
-                "served_at": each.served_at.isoformat(),
-            }
-            for each in found
-        ]
-        return jsonify({"project": project.uid, "tasks": tasks})
+            project, model = find_served(service, session, uid)
+            base = service.settings.label_studio_url
+            return jsonify(looks_report(session, project, model, base=base, limit=limit))
 
     @routes.get("/jobs")
     def jobs() -> Response:
         uid = request.args.get("project")
-        limit = _limit(50)
+        limit = read_limit(50)
         with service.reads.read() as session:
-            project = None if uid is None else _find(service, session, uid)[0]
+            project = None if uid is None else find_served(service, session, uid)[0]
             found = list_jobs(session, project_id=None if project is None else project.id, limit=limit)
         return jsonify({"jobs": [_job(each) for each in found]})
 
@@ -140,7 +128,8 @@ def _alpha(body: Mapping[str, Any]) -> str | None:
     return str(given)
 
 
-def _limit(default: int) -> int:
+def read_limit(default: int) -> int:
+    """Return the `limit` of the request that is being answered."""
     raw = request.args.get("limit")
     if raw is None:
         return default
@@ -158,7 +147,12 @@ def _since() -> date | None:
     return datetime.now(UTC).date() - timedelta(days=int(raw) - 1)
 
 
-def _find(service: Service, session: Session, uid: str) -> tuple[ProjectRecord, ModelRecord | None]:
+def find_served(service: Service, session: Session, uid: str) -> tuple[ProjectRecord, ModelRecord | None]:
+    """Return a project by its id or uid, and the model that serves it if the database knows it.
+
+    Raises:
+        NotFound: when there is no such project.
+    """
     project = None if "\x00" in uid else find_project(session, uid)
     if project is None:
         raise NotFound("expected the id or uid of a project, got one that does not exist: see /api/v1/projects")

@@ -112,6 +112,17 @@ def _own() -> Schema:
         alpha={"type": "string", "nullable": True, "description": "A decimal number between 0 and 1."},
         project={"type": "string", "minLength": 1, "maxLength": 100},
     )
+    claim = _object(
+        ["project", "for"],
+        project={"type": "string", "minLength": 1, "maxLength": 100},
+        **{"for": {"type": "string", "minLength": 1, "maxLength": 100, "description": "Who gets the tasks."}},
+        limit={"type": "integer", "minimum": 1, "maximum": 500},
+        minutes={"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1440, "nullable": True},
+        review_order={
+            "type": "boolean",
+            "description": "That from now on only blind tasks of the project may set thresholds.",
+        },
+    )
     return {
         "/api/v1/openapi.json": {"get": _get("This document.", {"type": "object"})},
         "/api/v1/sets": {"post": _post("The sets of a text.", asked, _ref("Set"))},
@@ -137,10 +148,33 @@ def _own() -> Schema:
                 [uid, _query("days", _WHOLE)],
             )
         },
-        "/api/v1/projects/{uid}/queue": {
+        "/api/v1/projects/{uid}/queue": {"get": _get("The same as /api/v1/queue for a project.", _QUEUE, [uid, limit])},
+        "/api/v1/queue": {
+            "get": _get("What to look at next, most worth a look first.", _QUEUE, [_needed("project"), limit])
+        },
+        "/api/v1/queue/claims": {
+            "post": _conflicting(
+                _post("Leases the next tasks to an annotator; nobody else gets them meanwhile.", claim, _QUEUE)
+            ),
+            "delete": _get(
+                "Gives back what an annotator has leased.",
+                _object(["project", "released"], project=_TEXT, released=_WHOLE),
+                [_needed("project"), _needed("for")],
+            ),
+        },
+        "/api/v1/projects/{uid}/second-looks": {
             "get": _get(
-                "Unlabelled tasks, least certain first.",
-                _object(["project", "tasks"], project=_TEXT, tasks=_list(_OBJECT)),
+                "Confirmed labels that are probably wrong, and reference labels to check first.",
+                _object(
+                    ["project", "fdr", "reference", "tested", "summary", "listed", "check"],
+                    project=_TEXT,
+                    fdr=_TEXT,
+                    reference=_WHOLE,
+                    tested=_WHOLE,
+                    summary=_TEXT,
+                    listed=_list(_OBJECT),
+                    check=_list(_OBJECT),
+                ),
                 [uid, limit],
             )
         },
@@ -182,6 +216,15 @@ def _ref(name: str) -> Schema:
 
 def _query(name: str, schema: Schema) -> Schema:
     return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _needed(name: str) -> Schema:
+    return _query(name, {"type": "string", "minLength": 1, "maxLength": 100}) | {"required": True}
+
+
+def _conflicting(operation: Schema) -> Schema:
+    refused = {"409": _json("Not as the project is now; the hint says what to ask for.", _ref("Problem"))}
+    return operation | {"responses": operation["responses"] | refused}
 
 
 def _json(description: str, schema: Schema) -> Schema:
@@ -254,6 +297,20 @@ _SET = _object(
     spans=_list(_object(["start", "end", "text", "labels", "flagged"], labels=_list(_OBJECT))),
     promise=_TEXT,
 )
+_QUEUED = _object(
+    ["task", "blind"],
+    task=_TEXT,
+    blind={"type": "boolean", "description": "An audit task: it is shown blank, and nothing else is said about it."},
+    value={"type": "number", "nullable": True},
+    probability={"type": "number", "nullable": True},
+    set_size={"type": "integer", "nullable": True},
+    open={"type": "boolean", "nullable": True},
+    stratum={"type": "string", "nullable": True},
+    served_at={"type": "string", "nullable": True},
+    claimed_by={"type": "string", "nullable": True},
+    claimed_until={"type": "string", "nullable": True},
+)
+_QUEUE = _object(["project", "tasks"], project=_TEXT, tasks=_list(_QUEUED))
 _JOB = _object(
     ["id", "kind", "key", "state"],
     id=_WHOLE,

@@ -32,7 +32,7 @@ def render(outcome: Outcome, text: str, *, target: Target, project: str, task: s
     return [
         {
             "model_version": ranked_version(outcome.model_version, labeling.rank),
-            "score": labeling.probability,
+            "score": outcome.score_of_rank(labeling),
             "result": _results(outcome, labeling, text, target=target, project=project, task=task),
         }
         for labeling in reversed(outcome.labelings)
@@ -73,6 +73,7 @@ def _results(
     held = {(span.start, span.end): span for span in labeling.spans}
     flagged = {key for key, doubt in doubts.items() if doubt.flagged} if target.flag else set()
     about = {
+        "probability": round(labeling.probability, 6),
         "set_size": outcome.set_size,
         "open": outcome.open,
         "alpha": outcome.alpha,

@@ -42,12 +42,14 @@ class Chunk:
     """Tasks of one request that are worked on together.
 
     `ready` are outcomes that other processes made, by (task, hash of its text); those of another version do not count.
+    `opened` says that somebody has opened the task: Label Studio asks for a single one then, and for many otherwise.
     """
 
     view: View
     label_config: str
     tasks: tuple[TaskIn | None, ...]
     ready: Mapping[tuple[str, bytes], Outcome] = field(default_factory=dict)
+    opened: bool = False
 
 
 class _Asked(NamedTuple):
@@ -60,12 +62,16 @@ class _Asked(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A task with its outcome (None: the prediction failed) and its draw; `blind` is by the draw that is kept."""
+    """A task with its outcome (None: the prediction failed) and its draw; `blind` is by the draw that is kept.
+
+    `place` is the score that stands for it if it was drawn blind.
+    """
 
     asked: _Asked
     outcome: Outcome | None
     shown: Presentation
     blind: bool
+    place: float | None
 
 
 class ChunkPredictor:
@@ -102,8 +108,20 @@ class ChunkPredictor:
             and outcome.model_version == view.model_version
         }
         outcomes |= self._answers(view, [each for each in found if each.key not in outcomes], watch)
+        visible = [
+            outcomes[each.key].score
+            for each, how in zip(found, shown, strict=True)
+            if each.key in outcomes and not how.blind
+        ]
         answers = [
-            _Answer(each, outcomes.get(each.key), how, how.blind) for each, how in zip(found, shown, strict=True)
+            _Answer(
+                each,
+                outcomes.get(each.key),
+                how,
+                how.blind,
+                self._place(view, each, how, beside=visible) if how.blind else None,
+            )
+            for each, how in zip(found, shown, strict=True)
         ]
         with watch.measure("storing"):
             # Before anyone sees it: the draw that is kept decides what is shown.
@@ -139,7 +157,7 @@ class ChunkPredictor:
             blind = shown.blind
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
-            return render_empty(view.model_version, score=self._blind_score(view, shown))[0]
+            return render_empty(view.model_version, score=self._place(view, asked, shown))[0]
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
         from backend.tagger.spans import CharSpan  # noqa: PLC0415 - the view has the model's libraries already
 
@@ -250,29 +268,47 @@ class ChunkPredictor:
         if not new:
             return list(answers)
         served = tuple(
-            ServedTask(each.asked.task.id, each.asked.text, each.asked.task.created_at, each.shown.draw, each.outcome)
+            ServedTask(
+                each.asked.task.id,
+                each.asked.text,
+                each.asked.task.created_at,
+                each.shown.draw,
+                each.outcome,
+                each.place,
+            )
             for each in new.values()
         )
-        blind = self._recorder.record(ServedBatch.of(view.project, chunk.label_config, view.model, served))
+        batch = ServedBatch.of(view.project, chunk.label_config, view.model, served, opened=chunk.opened)
+        blind = self._recorder.record(batch)
         for (i, answer), kept in zip(list(new.items()), blind, strict=True):
             if answer.blind != kept:
                 # Another process drew it a moment earlier, under another order; its draw is the one that counts.
                 self._present.forget(view.project, _met(answer.asked))
                 new[i] = answer._replace(blind=kept)
         scores = [each.outcome.score for each in new.values() if each.outcome is not None and not each.blind]
-        self._blind_scores.add(view.project, view.model, scores)
+        self._blind_scores.add(view.project, view.model, scores, version=view.predictor.calibration.version)
         return [new.get(i, each) for i, each in enumerate(answers)]
 
     def _entry(self, view: View, answer: _Answer) -> list[Result]:
         if answer.blind:
-            return render_empty(view.model_version, score=self._blind_score(view, answer.shown))
+            place = answer.place
+            return render_empty(
+                view.model_version, score=self._place(view, answer.asked, answer.shown) if place is None else place
+            )
         if answer.outcome is None:
             return render_empty(view.model_version)
         task = answer.asked
         return render(answer.outcome, task.text, target=view.target, project=view.project, task=task.task.id)
 
-    def _blind_score(self, view: View, shown: Presentation) -> float:
-        return self._blind_scores.at(view.project, view.model, shown.quantile)
+    def _place(self, view: View, asked: _Asked, shown: Presentation, beside: Sequence[float] = ()) -> float:
+        return self._blind_scores.place(
+            view.project,
+            view.model,
+            asked.task.id,
+            shown.quantile,
+            version=view.predictor.calibration.version,
+            beside=beside,
+        )
 
     def _is_new(self, view: View, asked: _Asked, shown: Presentation) -> bool:
         """Whether this set of this task still has to be recorded, by this process's memory."""

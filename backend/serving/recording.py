@@ -40,24 +40,32 @@ _PAUSE = 1.0
 
 
 class ServedTask(NamedTuple):
-    """One task as it was answered; blind ones are recorded as shadow. Without an outcome only its draw is kept."""
+    """One task as it was answered; blind ones are recorded as shadow. Without an outcome only its draw is kept.
+
+    `place` is the score that stands for it if it is blind, None when that is to be worked out later.
+    """
 
     task: str
     text: str
     created_at: datetime | None
     draw: Draw | None
     outcome: Outcome | None
+    place: float | None = None
 
 
 @dataclass(frozen=True)
 class ServedBatch:
-    """Tasks of one project that were answered together; without a model it only makes the project known."""
+    """Tasks of one project that were answered together; without a model it only makes the project known.
+
+    `opened`: somebody has opened them.
+    """
 
     project: str
     label_config: str | None
     model: ModelHeader | None
     tasks: tuple[ServedTask, ...]
     served_at: datetime
+    opened: bool = False
 
     @classmethod
     def of(
@@ -66,9 +74,11 @@ class ServedBatch:
         label_config: str | None,
         model: ModelHeader | None = None,
         tasks: tuple[ServedTask, ...] = (),
+        *,
+        opened: bool = False,
     ) -> ServedBatch:
         """Stamp a batch with the present time."""
-        return cls(project, label_config, model, tasks, datetime.now(UTC))
+        return cls(project, label_config, model, tasks, datetime.now(UTC), opened)
 
 
 class Ticket(threading.Event):
@@ -196,7 +206,18 @@ class Recorder:
         count = sum(len(each.batch.tasks) for each in taken)
         try:
             with self._writing.turn("record"), self._store.write() as session:
-                kept = [_write(session, each.batch, late=each.done.late) for each in taken]
+                written = [_write(session, each.batch, late=each.done.late) for each in taken]
+                # All at once and last, so that two processes take the rows of the queue in one order.
+                record_served(
+                    session,
+                    [row for each in written for row in each.rows],
+                    opened={
+                        row.task_id
+                        for each, made in zip(taken, written, strict=True)
+                        if each.batch.opened
+                        for row in made.rows
+                    },
+                )
         except StoreConflict as error:
             if len(taken) > 1:
                 return all(self._write([each]) for each in taken)
@@ -207,10 +228,15 @@ class Recorder:
         except StoreError as error:
             _log.warning("record of served sets postponed", extra={"reason": type(error).__name__})
             return False
-        for each, blind in zip(taken, kept, strict=True):
-            each.done.blind = blind
+        for each, made in zip(taken, written, strict=True):
+            each.done.blind = made.blind
         self._measures.served_rows.labels("recorded").inc(count)
         return True
+
+
+class _Written(NamedTuple):
+    blind: tuple[bool, ...] = ()
+    rows: tuple[Served, ...] = ()
 
 
 class _Queued(NamedTuple):
@@ -218,11 +244,11 @@ class _Queued(NamedTuple):
     done: Ticket
 
 
-def _write(session: Session, batch: ServedBatch, *, late: bool) -> tuple[bool, ...]:
+def _write(session: Session, batch: ServedBatch, *, late: bool) -> _Written:
     project = ensure_project(session, batch.project, label_config=batch.label_config)
     header = batch.model
     if header is None:
-        return ()
+        return _Written()
     details = None if header.origin is None else header.origin.details()
     model = ensure_model(session, header.name, header.hash, classes=header.classes, details=details)
     kept = ensure_tasks(
@@ -240,20 +266,15 @@ def _write(session: Session, batch: ServedBatch, *, late: bool) -> tuple[bool, .
             for each in batch.tasks
         ],
     )
-    record_served(
-        session,
-        [
-            replace(
-                served_row(each.outcome, served_at=batch.served_at),
-                task_id=task.id,
-                model_id=model.id,
-                shadow=_shown_blind(task, each, late=late),
-            )
-            for task, each in zip(kept, batch.tasks, strict=True)
-            if each.outcome is not None
-        ],
-    )
-    return tuple(task.blind for task in kept)
+    rows = []
+    for task, each in zip(kept, batch.tasks, strict=True):
+        if each.outcome is None:
+            continue
+        shadow = _shown_blind(task, each, late=late)
+        row = served_row(each.outcome, served_at=batch.served_at)
+        score = each.place if shadow else each.outcome.score
+        rows.append(replace(row, task_id=task.id, model_id=model.id, shadow=shadow, score=score))
+    return _Written(tuple(task.blind for task in kept), tuple(rows))
 
 
 def _shown_blind(task: KeptTask, served: ServedTask, *, late: bool) -> bool:

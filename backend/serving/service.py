@@ -126,7 +126,7 @@ class Service:
             yield _encode(self._chunks.suggest(view, request.tasks[0], request.context, label_config=config))
             return
         for part in _parts(request, view.target.text.key):
-            for entry in self._chunks.predict(Chunk(view, config, tuple(part))):
+            for entry in self._chunks.predict(Chunk(view, config, tuple(part), opened=len(request.tasks) == 1)):
                 yield _encode(entry)
 
     def store_delivery(self, payload: dict[str, Any]) -> int:

@@ -24,6 +24,7 @@ from backend.store.calibration import withdraw_scores
 from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
 from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
+from backend.store.queue import settle
 from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
 from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
 from backend.store.upsert import get_or_create, insert
@@ -121,6 +122,7 @@ def delete_tasks(session: Session, project_id: int, *, external_ids: Iterable[st
             if task.external_created_at is None or task.external_created_at <= last:
                 task.deleted_at = last
                 session.flush()
+                settle(session, task.id, waits=False)
             changes.append(_derive(session, task.id, now))
     return changes
 
@@ -261,6 +263,8 @@ def _derive(session: Session, task_id: int, now: datetime, policy: str = MAJORIT
     session.flush()
     if changed:
         withdraw_scores(session, task.project_id, task_id=task_id)
+        if policy == MAJORITY:
+            settle(session, task_id, waits=label.exclusion is not None and task.deleted_at is None)
     return LabelChange(task_id, changed=changed, label=_label(session, label))
 
 

@@ -22,6 +22,10 @@ from backend.store.types import TextSpan
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIIIII")
 
+FLAG = 0.1  # wrong spans that a flag stands for, beside those that the model itself expects
+NOVELTY = 0.5  # the same for a text that is stranger than all that were labelled
+FIRST = 0.01  # scores below it belong to empty and open sets
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -46,23 +50,23 @@ class RankedList:
     candidates: tuple[Candidate, ...] = ()
 
 
-def score_of(log_probability: float) -> float:
-    """Return the score that Label Studio orders tasks by: the probability of the best labeling, within 0..1.
+def probability_of(log_probability: float) -> float:
+    """Return a probability within 0..1, whatever rounding did to its logarithm.
 
-    One definition for predictions, for the review queue, and for the scores that stand for blind tasks.
-
-    >>> score_of(0.0), score_of(1e-17), score_of(float("-inf"))
+    >>> probability_of(0.0), probability_of(1e-17), probability_of(float("-inf"))
     (1.0, 1.0, 0.0)
     """
     return min(1.0, math.exp(min(0.0, log_probability)))
 
 
-def review_value(ranked: RankedList) -> float:
+def review_value(ranked: RankedList, *, flags: int = 0, novelty: float = 0.0) -> float:
     """Return what a look at a task is worth: `-log P` of its best labeling plus the spans expected to be wrong in it.
 
     A span of the best labeling is wrong with 1 - P_ent of its class, a candidate span that it leaves out with the
-    summed P_ent of the classes (exact marginals). The highest is looked at first: of the orders that `surespan
-    evaluate` compares it finds most corrections early (docs/results/evaluation). 0 for an empty list.
+    summed P_ent of the classes (exact marginals). That is the model's word; `flags` (flagged spans) and `novelty` (1 -
+    conformal p-value of the best labeling: how strange the text is beside those of its stratum) are that of the labels
+    so far, and count as `FLAG` and `NOVELTY` wrong spans. The highest is looked at first: of the orders that were
+    compared it finds most corrections early (docs/decisions/0014-review-queue.md). 0 for an empty list.
 
     >>> span = TextSpan(0, 3, "PER")
     >>> found = (Candidate(0, 3, (0.5,)), Candidate(5, 9, (0.25,)))
@@ -72,17 +76,42 @@ def review_value(ranked: RankedList) -> float:
     if not ranked.labelings:
         return 0.0
     best = {(span.start, span.end): ranked.classes.index(span.label) for span in ranked.labelings[0]}
-    wrong = 0.0
+    wrong = FLAG * flags + NOVELTY * novelty
     for each in ranked.candidates:
         at = best.get((each.start, each.end))
         wrong += sum(each.probabilities) if at is None else 1.0 - each.probabilities[at]
     return wrong - min(0.0, ranked.log_probabilities[0])
 
 
-def best_score(packed: bytes) -> float:
-    """Return `score_of` the first labeling of a packed list; 0 when it is empty."""
-    logs = unpack_ranked(packed).log_probabilities
-    return score_of(logs[0]) if logs else 0.0
+def goes_first(*, is_open: bool, set_size: int | None) -> bool:
+    """Whether a task is looked at before all others: its set is empty or open, so thresholds say nothing about it."""
+    return is_open or set_size == 0
+
+
+def score_of(value: float, *, first: bool) -> float:
+    """Return the score that tasks are ordered by, the lowest looked at first: within 0..1, falling in `value`.
+
+    One definition for the predictions that Label Studio gets, for the review queue, and for the scores that stand for
+    blind tasks, so that all three are in one order. Tasks that go first get `FIRST` at most, all others at least that.
+    1 / (1 + value) tells values of any size apart; exp(-value) would be 0 for every long text.
+
+    >>> score_of(0.0, first=False), score_of(0.0, first=True), score_of(float("inf"), first=False)
+    (1.0, 0.01, 0.01)
+    >>> score_of(60.0, first=False) > score_of(61.0, first=False) > score_of(0.1, first=True) > 0
+    True
+    """
+    certainty = 1.0 / (1.0 + max(0.0, value))
+    return FIRST * certainty if first else FIRST + (1.0 - FIRST) * certainty
+
+
+def value_of(score: float) -> float:
+    """Return the value that `score_of` made this score of.
+
+    >>> round(value_of(score_of(2.5, first=True)), 9), round(value_of(score_of(0.3, first=False)), 9)
+    (2.5, 0.3)
+    """
+    certainty = score / FIRST if score <= FIRST else (score - FIRST) / (1.0 - FIRST)
+    return 1.0 / certainty - 1.0 if certainty > 0.0 else math.inf
 
 
 def pack_ranked(ranked: RankedList) -> bytes:

@@ -103,6 +103,14 @@ def current_order(session: Session, project_id: int) -> Order | None:
     return None if last is None else _declared(Order(last), shuffled=bool(declared.get("shuffled")))
 
 
+def was_in_review(session: Session, project_id: int) -> bool:
+    """Whether the project was ever seen in review order: then only blind tasks count anyway."""
+    query = sa.select(SamplingPeriod.slot).where(
+        SamplingPeriod.project_id == project_id, SamplingPeriod.order == Order.REVIEW.value
+    )
+    return session.execute(query.limit(1)).first() is not None
+
+
 def declare_shuffled(session: Session, project_id: int, *, shuffled: bool) -> None:
     """Note the lead's word on whether the collection is in random order; rows are judged again if it is new."""
     lock_project(session, project_id)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.store.queue import enqueue
 from backend.store.tables import ServedSet, Task
 from backend.store.types import Served
 
 
-def record_served(session: Session, sets: Iterable[Served]) -> int:
-    """Keep sets as served, in one statement for a whole batch; returns how many."""
-    rows = [{name: value for name, value in asdict(each).items() if name != "id"} for each in sets]
+def record_served(session: Session, sets: Iterable[Served], *, opened: Collection[int] = ()) -> int:
+    """Keep sets as served, in one statement for a whole batch, and the queue in line with them; returns how many.
+
+    Args:
+        opened: tasks that somebody has open now.
+    """
+    kept = list(sets)
+    rows = [{name: value for name, value in asdict(each).items() if name != "id"} for each in kept]
     if rows:
         session.execute(sa.insert(ServedSet), rows)
+        enqueue(session, kept, opened=opened)
     return len(rows)
 
 
@@ -117,4 +124,5 @@ def _served(row: ServedSet) -> Served:
         ranked=bytes(row.ranked),
         served_at=row.served_at,
         alpha=row.alpha,
+        score=row.score,
     )

@@ -238,7 +238,10 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Served:
-    """A set as it was served, or would have been (`shadow`). `ranked` is the packed list it was cut from."""
+    """A set as it was served, or would have been (`shadow`). `ranked` is the packed list it was cut from.
+
+    `score` is what its task is ordered by (`ranked.score_of`); for a shadow a place that says nothing about it.
+    """
 
     task_id: int
     model_id: int
@@ -256,6 +259,7 @@ class Served:
     served_at: datetime
     id: int | None = None
     alpha: str | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def test_every_method_serves_and_only_exact_ones_promise(tagger: NetworkTagger, 
         members = sum(labeling.member for labeling in each.sets.labelings)
         assert each.sets.set_size in (None, members) or members >= 99
         assert (each.guarantee is Guarantee.OWN) == (method.worth == "exact")
-        assert outcome_of(each).review_value >= -each.sets.labelings[0].log_probability
+        assert outcome_of(each).value >= -each.sets.labelings[0].log_probability
         if method.worth == "exact":
             assert "In at least 80 %" in describe(each)
         else:

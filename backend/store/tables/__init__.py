@@ -11,7 +11,9 @@ from backend.store.tables.calibration import (
 from backend.store.tables.core import Model, Project, Task, TaskDeletion
 from backend.store.tables.inbox import Event, Job
 from backend.store.tables.labels import Annotation, Label, LabelHistory
+from backend.store.tables.looks import SecondLook
 from backend.store.tables.monitoring import CoverageCount, Judgement, MonitorRow
+from backend.store.tables.queue import QueueEntry
 from backend.store.tables.serving import Alarm, MonitorState, ServedSet
 from backend.store.tables.streams import ProjectState, SamplingPeriod, TrainingTask
 from backend.store.tables.versions import Activation, ActiveVersion, Threshold, ThresholdVersion
@@ -38,7 +40,9 @@ __all__ = [
     "MonitorState",
     "Project",
     "ProjectState",
+    "QueueEntry",
     "SamplingPeriod",
+    "SecondLook",
     "ServedSet",
     "Task",
     "TaskDeletion",

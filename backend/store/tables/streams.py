@@ -29,6 +29,10 @@ class SamplingPeriod(Base):
     """
 
     __tablename__ = "sampling_periods"
+    __table_args__ = (
+        sa.Index("ix_sampling_periods_order", "project_id", "order", "first_at"),
+        sa.Index("ix_sampling_periods_last", "project_id", "last_at"),
+    )
 
     project_id: Mapped[int] = mapped_column(BigId, sa.ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True)
     slot: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)

@@ -119,9 +119,10 @@ def test_thresholds_coverage_and_queue_of_a_project(labelled: Flask, service: Se
     assert client.get(f"/api/v1/projects/{shapes.PROJECT}/monitor?days=0").status_code == 400
     queue = client.get(f"/api/v1/projects/{shapes.PROJECT}/queue").json["tasks"]
     assert {each["task"] for each in queue} == {"4", "5"}  # the labelled ones are done
-    assert queue == sorted(queue, key=lambda each: (each["set_size"] != 0, -each["value"]))
-    assert all(each["value"] > 0 for each in queue)
+    assert queue == sorted(queue, key=lambda each: (not each["open"] and each["set_size"] != 0, -each["value"]))
+    assert all(each["value"] > 0 and not each["blind"] for each in queue)
     assert len(client.get(f"/api/v1/projects/{shapes.PROJECT}/queue?limit=1").json["tasks"]) == 1
+    assert client.get(f"/api/v1/queue?project={shapes.PROJECT}").json["tasks"] == queue
     for path in (
         "/api/v1/projects/99/queue",
         "/api/v1/projects/99/coverage",
@@ -131,6 +132,44 @@ def test_thresholds_coverage_and_queue_of_a_project(labelled: Flask, service: Se
         assert client.get(path).status_code == 404, path
     for limit in ("0", "501", "x", "-1", "1e2", "٣"):
         assert client.get(f"/api/v1/jobs?limit={limit}").status_code == 400
+
+
+def test_annotators_lease_tasks_of_the_queue(labelled: Flask) -> None:
+    client = labelled.test_client()
+    url = "/api/v1/queue/claims"
+
+    def lease(who: str, **more: Any) -> list[str]:
+        answer = client.post(url, json={"project": "31", "for": who} | more)
+        assert answer.status_code == 200, answer.text
+        return [each["task"] for each in answer.json["tasks"]]
+
+    refused = client.post(url, json={"project": "31", "for": "ann"})  # nobody has said how tasks are given out
+    assert refused.status_code == 409
+    assert "review_order" in refused.json["hint"]
+    first = lease("ann", review_order=True)
+    assert len(first) == 1
+    (second,) = lease("bob", limit=5, minutes=5)  # what is left of the two
+    assert {*first, second} == {"4", "5"}
+    assert lease("ann") == first
+    assert lease("cem") == []
+    assert client.get("/api/v1/queue?project=31").json["tasks"] == []
+    assert client.delete(f"{url}?project=31&for=bob").json == {"project": shapes.PROJECT, "released": 1}
+    assert lease("cem") == [second]
+    for body in (
+        [],
+        {"project": "31"},
+        {"project": "31", "for": ""},
+        {"project": "31", "for": "a\x00"},
+        {"project": "31", "for": "a", "limit": 0},
+        {"project": "31", "for": "a", "limit": True},
+        {"project": "31", "for": "a", "minutes": 0},
+        {"project": "31", "for": "a", "minutes": 1e9},
+        {"project": "31", "for": "a", "review_order": 1},
+    ):
+        assert client.post(url, json=body).status_code == 400, body
+    assert client.post(url, json={"project": "99", "for": "a"}).status_code == 404
+    assert client.get("/api/v1/queue").status_code == 400
+    assert client.delete(f"{url}?project=31").status_code == 400
 
 
 def self_open(service: Service) -> int:

@@ -12,6 +12,7 @@ from backend.labelstudio.interactive import read_given
 from backend.labelstudio.payloads import TaskIn
 from backend.labelstudio.render import render, render_empty, render_suggestion
 from backend.outcome import DoubtfulSpan, HeldLabel, Outcome, ShownLabeling
+from backend.store.ranked import score_of
 from backend.store.types import TextSpan
 
 TEXT = "👩‍🚀 Alice\r\nmet Jordan."
@@ -55,6 +56,7 @@ def outcome(**changes: Any) -> Outcome:
         "labelings": labelings,
         "spans": spans,
         "ranked": b"",
+        "value": 1.0,
         "promise": "...",
     }
     return Outcome(**(values | changes))
@@ -71,7 +73,11 @@ def test_rank_one_is_last_and_ranks_have_versions_and_scores() -> None:
         "m@12345678+cal.7 #2",
         "m@12345678+cal.7",
     ]
-    assert [each["score"] for each in predictions] == [0.05, 0.25, 0.61]
+    # The score of rank 1 is what tasks are ordered by; the others stand to it as their probabilities do.
+    first = score_of(1.0, first=False)
+    assert [each["score"] for each in predictions] == pytest.approx([first * 0.05 / 0.61, first * 0.25 / 0.61, first])
+    assert rendered(outcome(open=True, set_size=None), target())[-1]["score"] < 0.01
+    assert rendered(outcome(set_size=0), target())[-1]["score"] < 0.01
 
 
 @pytest.mark.parametrize("flag", [FLAG, ""])
@@ -102,7 +108,7 @@ def test_a_flagged_span_is_two_results_of_one_region_with_the_flag_first() -> No
     assert about.items() <= meta.items()
     assert "meta" not in jordan[1]
     alice = next(each for each in results if each["value"]["start"] == ALICE)
-    assert alice["meta"] == about
+    assert alice["meta"] == about | {"probability": 0.61}
     assert alice["id"] != jordan[0]["id"]
 
 

@@ -27,6 +27,7 @@ from backend.settings import Settings, load_settings
 from backend.store import Store, open_store
 from backend.store.labels import record_annotation
 from backend.store.projects import ensure_project, find_project, find_task, text_hash
+from backend.store.ranked import score_of
 from backend.store.sampling import record_sampling
 from backend.store.served import served_before
 from backend.store.types import AnnotationRecord, Draw
@@ -199,8 +200,8 @@ class TestBlindScores:
         shown, blind = Draw("uniform", 0.1, 1.0, blind=False), Draw("uniform", 0.2, 1.0, blind=True)
         record(store, met(1, 2), [Presentation(shown), Presentation(blind)])
         scores = BlindScores(store)
-        assert scores.at(PROJECT, MODEL, 0.5) == pytest.approx(0.904837418)  # exp(-0.1): the list that was served
-        assert len(scores._sample(PROJECT, MODEL)) == 1
+        assert scores.at(PROJECT, MODEL, 0.5) == score_of(0.1, first=False)  # the value of what was served
+        assert len(scores._sample(PROJECT, MODEL, 0)) == 1
         # Under another model, or in another project, there is none yet: the place itself stands in.
         assert scores.at(PROJECT, ModelHeader("m", "cd" * 32, ("PER",)), 0.25) == 0.25
         assert scores.at("9.9", MODEL, 0.75) == 0.75

@@ -41,6 +41,7 @@ def outcome(version: int = 0) -> Outcome:
         labelings=(ShownLabeling(1, 0.9, 1.0, (TextSpan(0, 3, "PER"),)),),
         spans=(),
         ranked=pack_ranked(RANKED),
+        value=0.1,
         promise="",
     )
 

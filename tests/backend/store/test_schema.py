@@ -48,6 +48,7 @@ LATER = {
     "coverage_counts",
     "monitor_rows",
     "actions",
+    "queue",
 }
 
 

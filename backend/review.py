@@ -1,0 +1,164 @@
+"""The review desk: what to look at next, and who looks at what.
+
+The order is stored (`backend.store.queue`); here is what needs more than the store: which model's queue a project
+has, how long a task counts as taken, and what becomes of the guarantee when people follow the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from backend.blind import blind_score, sample_scores
+from backend.errors import StoreConflict
+from backend.settings import Settings
+from backend.store import Store
+from backend.store.engine import database_now
+from backend.store.projects import LOCAL, load_project
+from backend.store.queue import (
+    QueuedTask,
+    Unfilled,
+    claim_tasks,
+    figures_of,
+    fill,
+    next_tasks,
+    unfilled,
+)
+from backend.store.ranked import FIRST
+from backend.store.sampling import current_order, record_order, was_in_review
+from backend.store.state import SALT, get_state
+from backend.store.types import ProjectRecord
+from backend.streams import Order, uniforms
+
+PAGE = 500
+LONGEST = timedelta(days=1)
+
+
+def review_queue(
+    session: Session, project_id: int, *, model_id: int, settings: Settings, limit: int
+) -> list[QueuedTask]:
+    """Return what to look at next: labelled tasks, claimed ones and those somebody has open are left out.
+
+    Empty and open sets come first, then the order of `ranked.review_value`. Blind tasks stand at a random place.
+    """
+    return next_tasks(
+        session, project_id, model_id=model_id, limit=limit, idle_since=datetime.now(UTC) - at_work(settings)
+    )
+
+
+def claim(
+    store: Store,
+    project: ProjectRecord,
+    *,
+    model_id: int,
+    settings: Settings,
+    who: str,
+    limit: int,
+    minutes: float | None = None,
+    accept_review: bool = False,
+) -> list[QueuedTask]:
+    """Lease the next tasks of the queue to an annotator, for `minutes` (otherwise as long as a task counts as at work).
+
+    Who follows the queue works in review order, so from then on only blind tasks of the project may set thresholds
+    (METHODS 8.1). Where that is not so already, it is noted, and must be asked for.
+
+    Raises:
+        StoreConflict: when the project is not in review order and `accept_review` is not given.
+    """
+    lease = at_work(settings) if minutes is None else min(LONGEST, timedelta(minutes=minutes))
+    if project.uid != LOCAL:
+        store.run(lambda session: _follow(session, project, accept=accept_review))
+
+    def take(session: Session) -> list[QueuedTask]:
+        now = database_now(session)
+        return claim_tasks(
+            session,
+            project.id,
+            model_id=model_id,
+            who=who,
+            limit=limit,
+            until=now + lease,
+            idle_since=now - at_work(settings),
+        )
+
+    return store.run(take)
+
+
+def describe(task: QueuedTask) -> dict[str, Any]:
+    """Return a task of the queue for programs; of a blind one only that it waits."""
+    shown = {
+        "value": task.value,
+        "probability": task.probability,
+        "set_size": task.set_size,
+        "open": task.is_open,
+        "stratum": task.stratum,
+        "served_at": None if task.blind else task.served_at.isoformat(),
+    }
+    until = None if task.claimed_until is None else task.claimed_until.isoformat()
+    return {"task": task.task, "blind": task.blind, **shown, "claimed_by": task.claimed_by, "claimed_until": until}
+
+
+def fill_queue(store: Store, *, page: int = PAGE) -> int:
+    """Work out the scores of rows that an upgrade left without, a page at a time; returns how many."""
+    done = 0
+    while True:
+        with store.read() as session:
+            rows = unfilled(session, limit=page)
+            places = _places(session, [row for row in rows if row.blind])
+            found = {(row.task_id, row.model_id): _filled(row, places) for row in rows}
+        if not found:
+            return done
+
+        def write(session: Session, found: Mapping[tuple[int, int], tuple[float, float | None]] = found) -> None:
+            for (task, model), (score, probability) in sorted(found.items()):
+                fill(session, task, model, score=score, probability=probability)
+
+        store.run(write)
+        done += len(found)
+
+
+def at_work(settings: Settings) -> timedelta:
+    """Return for how long a task counts as being worked on."""
+    return timedelta(minutes=settings.at_work_minutes)
+
+
+def _follow(session: Session, project: ProjectRecord, *, accept: bool) -> None:
+    if was_in_review(session, project.id):
+        return
+    order = current_order(session, project.id)
+    if order is not Order.REVIEW and not accept:
+        given = "none that is known" if order is None else f"{order.value} order"
+        raise StoreConflict(
+            f"expected a project in review order (uncertainty sampling), got {given}: what is labelled in the order of "
+            "the queue is no random sample, so from then on only blind tasks of the project may set thresholds; ask "
+            "for that with --review-order (in a request: review_order)"
+        )
+    record_order(session, project.id, order=Order.REVIEW, at=database_now(session), source="queue")
+
+
+def _filled(row: Unfilled, places: Mapping[tuple[int, int], float]) -> tuple[float, float | None]:
+    if row.blind:
+        return places[row.task_id, row.model_id], None
+    if row.served is None:  # its set was removed: nothing is known of it, so it is worth a look
+        return FIRST, None
+    kept = row.served
+    return figures_of(bytes(kept.ranked), is_open=kept.is_open, set_size=kept.set_size, score=kept.score)
+
+
+def _places(session: Session, rows: Sequence[Unfilled]) -> dict[tuple[int, int], float]:
+    """Return where blind tasks stand: at the place that is drawn for them among the scores of shown ones."""
+    samples: dict[tuple[int, int, int | None], list[float]] = {}
+    found = {}
+    for row in rows:
+        version = None if row.served is None else row.served.version_id
+        key = (row.project_id, row.model_id, version)
+        if key not in samples:
+            samples[key] = sample_scores(session, row.project_id, model_id=row.model_id, version_id=version)
+        salt = get_state(session, row.project_id, SALT) or {}
+        uid = load_project(session, row.project_id).uid
+        place = uniforms(str(salt.get("salt", "")), uid, row.external_id).v
+        found[row.task_id, row.model_id] = blind_score(place, samples[key])
+    return found
