@@ -25,6 +25,7 @@ from backend.store.events import (
     load_event,
     process_events,
     release_claims,
+    replay_dead,
     replay_event,
     store_event,
 )
@@ -319,3 +320,30 @@ def test_limit_and_stop(store: Store) -> None:
     assert process_events(store, recorder(seen), worker="w", stop=lambda: len(seen) >= 4) == 2
     assert process_events(store, recorder(seen), worker="w") == 1
     assert seen == sorted(seen)
+
+
+def test_dead_events_are_replayed_together_whatever_killed_them(store: Store) -> None:
+    refused, worn = store_event(store, about(1)), store_event(store, about(2, project=8))
+
+    def process(_session: Session, event: EventRecord) -> Outcome:
+        raise ValueError(event.action)
+
+    with store.write() as session:
+        session.get_one(Event, worn).claims = MAX_CLAIMS  # its workers died, one after the other
+    process_events(store, process, worker="w", hopeless=(ValueError,))
+    with store.read() as session:
+        assert inbox_depth(session) == {"pending": 0, "dead": 2}
+    assert store.run(lambda session: replay_dead(session, project_key="8")) == 1
+    seen: list[int] = []
+    assert process_events(store, recorder(seen), worker="w") == 1
+    assert seen == [worn]
+    with store.write() as session:
+        session.get_one(Event, worn).state = "dead"
+        session.get_one(Event, worn).claims = MAX_CLAIMS
+    with store.write() as session:
+        replay_event(session, worn)
+    assert process_events(store, recorder(seen), worker="w") == 1
+    assert store.run(replay_dead) == 1
+    assert process_events(store, recorder(seen), worker="w") == 1
+    assert seen == [worn, worn, refused]
+    assert store.run(replay_dead) == 0
