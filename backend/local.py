@@ -107,18 +107,28 @@ def refit_key(
     Raises:
         NotFound: when there is no such project.
     """
+    project, view = project_view(store, tagger, settings, key=key)
+    if adaptive is not None:
+        with store.write() as session:
+            switch_adaptive(session, project.id, on=adaptive)
+    return refit_project(store, project, tagger=view, settings=settings, reason=reason)
+
+
+def project_view(store: Store, tagger: Tagger, settings: Settings, *, key: str) -> tuple[ProjectRecord, Tagger]:
+    """Return the project of this id or uid, and the tagger over the classes of its label config.
+
+    Raises:
+        NotFound: when there is no such project.
+    """
     project = local_rows(store, tagger)[0] if key == LOCAL else None
     with store.read() as session:
         project = project or find_project(session, key)
     if project is None:
         raise NotFound(f"expected the id or uid of a project in this database, got {key!r}")
-    if adaptive is not None:
-        with store.write() as session:
-            switch_adaptive(session, project.id, on=adaptive)
-    if project.label_config is not None:
-        target = parse_config(project.label_config).target(tagger.space.classes, control=settings.labels_control)
-        tagger = project_tagger(tagger, target)
-    return refit_project(store, project, tagger=tagger, settings=settings, reason=reason)
+    if project.label_config is None:
+        return project, tagger
+    target = parse_config(project.label_config).target(tagger.space.classes, control=settings.labels_control)
+    return project, project_tagger(tagger, target)
 
 
 def refit_project(

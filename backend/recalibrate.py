@@ -217,6 +217,8 @@ def run_refit(context: WorkContext, job: JobRecord) -> dict[str, Any]:
 def _hand_over(session: Session, project: ProjectRecord, job: JobRecord) -> None:
     heartbeat(session, job)
     queue_publish(session, project=project)
+    # Labels that came since the last refit are judged, and the list of second looks is made again.
+    enqueue_job(session, "second-looks", key=f"second-looks:{project.uid}", project_id=project.id)
 
 
 def queue_publish(session: Session, *, project: ProjectRecord) -> None:

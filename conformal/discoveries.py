@@ -121,9 +121,13 @@ def discover(p_values: PValues, q: Level) -> Bools:
     level = exact_level(q)
     m = len(p_values)
     order = np.lexsort((np.arange(m), p_values.values))
-    above, size = p_values.above[order].astype(object), p_values.size[order].astype(object)
-    k = np.arange(1, m + 1).astype(object)
-    # p_(k) <= q k / m, in whole numbers of any size
+    # p_(k) <= q k / m, in whole numbers
+    kind = _room(m, p_values.size, level.denominator)
+    above, size, k = (
+        p_values.above[order].astype(kind),
+        p_values.size[order].astype(kind),
+        np.arange(1, m + 1, dtype=kind),
+    )
     small = np.asarray((above + 1) * m * level.denominator <= level.numerator * k * (size + 1), dtype=np.bool_)
     found = np.zeros(m, np.bool_)
     if small.any():
@@ -145,11 +149,18 @@ def worth_checking(reference: npt.ArrayLike, checked: npt.ArrayLike, tested: npt
     if done.shape != known.shape:
         raise InvalidArgument(f"expected a mark per reference score ({known.size}), got {done.size}")
     order = np.argsort(-known, kind="stable")
-    right = np.cumsum(done[order]).astype(object)  # checked ones at or above this place
-    k = (others.size - np.searchsorted(others, known[order], side="left")).astype(object)
+    kind = _room(others.size, known.size, level.denominator)
+    right = np.cumsum(done[order]).astype(kind)  # checked ones at or above this place
+    k = (others.size - np.searchsorted(others, known[order], side="left")).astype(kind)
     possible = np.asarray(
         (right + 1) * others.size * level.denominator <= level.numerator * k * (known.size + 1), dtype=np.bool_
     )
     last = int(np.flatnonzero(possible)[-1]) + 1 if possible.any() else 0
     first = order[:last]
     return np.asarray(first[~done[first]], dtype=np.int64)
+
+
+def _room(m: int, sizes: npt.ArrayLike, denominator: int) -> type:
+    """Return int64 where products of these fit into it, else Python's own integers."""
+    largest = (int(np.max(sizes, initial=0)) + 1) * (m + 1) * denominator
+    return np.int64 if largest < 2**62 else object

@@ -13,19 +13,22 @@ from sqlalchemy.orm import Session
 from backend.dashboard.subject import Subject
 from backend.errors import NotFound
 from backend.labelstudio.payloads import InvalidPayload
+from backend.looks_report import JOB
 from backend.store.actions import record_action
 from backend.store.jobs import enqueue_job
 from backend.store.overview import VersionSummary, version_summary
 from backend.store.projects import set_project_options
+from backend.store.second_looks import settle_look
 from backend.store.thresholds import activate_version
 
-REFIT, ROLLBACK, SYNC, ALPHA = "refit", "rollback", "sync", "alpha"
-ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA)
+REFIT, ROLLBACK, SYNC, ALPHA, KEEP = "refit", "rollback", "sync", "alpha", "keep"
+ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP)
 DONE = {
     REFIT: "A refit is queued: the new version appears below when it is done.",
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
     SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
     ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
+    KEEP: "The label is kept as right and leaves the list; it is looked at again only if it changes.",
 }
 _ALPHA = re.compile(r"0?\.[0-9]{1,6}")
 
@@ -115,7 +118,22 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
             f"Serve version {version.id}",
             {"version": str(version.id)},
         )
-    raise NotFound("expected refit, rollback, sync or alpha, got another action: see the page of the project")
+    if action == KEEP:
+        task = _task(given)
+        return Question(
+            KEEP,
+            f"Is the label of task {task} right as it is?",
+            (
+                "Look at the text once more before you say so, and decide by the text, not by what the model says.",
+                (
+                    "If it is right, it leaves the list of second looks and comes back only if it changes. If it is "
+                    "wrong, correct it in Label Studio instead: the corrected label leaves the list too."
+                ),
+            ),
+            "It is right",
+            {"task": task},
+        )
+    raise NotFound("expected refit, rollback, sync, alpha or keep, got another action: see the page of the project")
 
 
 def perform(session: Session, subject: Subject, action: str, *, given: Mapping[str, str], who: str) -> None:
@@ -142,8 +160,15 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
         set_project_options(session, project.id, alpha=version.alpha)
         job = enqueue_job(session, "publish", key=f"publish:{project.uid}", project_id=project.id)
         details = {"version": version.id, "before": before, "alpha": version.alpha, "job": job}
+    elif action == KEEP:
+        task = _task(given)
+        revision = settle_look(session, project.id, task=task)
+        if revision is None:
+            raise NotFound("expected a task whose label was judged, got another: see the list of second looks")
+        job = enqueue_job(session, JOB, key=f"{JOB}:{project.uid}", project_id=project.id)
+        details = {"task": task, "revision": revision, "job": job}
     else:
-        raise NotFound("expected refit, rollback, sync or alpha, got another action: see the page of the project")
+        raise NotFound("expected refit, rollback, sync, alpha or keep, got another action: see the page of the project")
     record_action(session, project.id, who=who, action=action, details=details)
 
 
@@ -160,6 +185,13 @@ def read_alpha(text: str) -> str:
     if not _ALPHA.fullmatch(given) or not Decimal(given):
         raise InvalidPayload("a decimal number between 0 and 1 as alpha, for example 0.05", "something else")
     return f"{Decimal(given).normalize():f}"
+
+
+def _task(given: Mapping[str, str]) -> str:
+    task = given.get("task", "")
+    if not task or len(task) > 200 or not task.isprintable():
+        raise InvalidPayload("the id of a task", "something else")
+    return task
 
 
 def _version(subject: Subject, given: Mapping[str, str]) -> VersionSummary:

@@ -91,13 +91,18 @@ class Figure:
     empty: str
     chart: Chart | None = None
     lead: str = ""
-    links: tuple[Link | None, ...] = field(default=())
+    links: tuple[Link | tuple[Link, ...] | None, ...] = field(default=())
 
     def cells(self) -> list[list[tuple[str, Column]]]:
         """Return what the table shows."""
         return [
             [(column.show(value), column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows
         ]
+
+    def links_of(self, row: int) -> tuple[Link, ...]:
+        """Return where a row leads: nowhere, to one place or to several."""
+        found = self.links[row]
+        return () if found is None else (found,) if isinstance(found, Link) else found
 
     def as_csv(self) -> str:
         """Return the numbers as they are, shares between 0 and 1, moments in UTC; nothing that a sheet would run."""

@@ -62,6 +62,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("evidence", "What thresholds rest on", ("evidence", "anchoring-gap", "drift")),
     ("thresholds", "Thresholds", ("thresholds", "pools", "activations")),
     ("queue", "What to look at next", ("queue",)),
+    ("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
     ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
     ("actions", "What people did", ("actions",)),
 )
@@ -150,9 +151,9 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
-    from backend.dashboard import coverage, operations  # noqa: PLC0415 - these bring the model's libraries in
+    from backend.dashboard import coverage, looks, operations  # noqa: PLC0415 - these bring the model's libraries in
 
-    return coverage.MAKERS | operations.MAKERS
+    return coverage.MAKERS | operations.MAKERS | looks.MAKERS
 
 
 def _project_page(subject: Subject) -> str:
