@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Iterator
 
 from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from backend.errors import BackendError
+from backend.http.collecting import StoredFigures
 from backend.http.monitor_metrics import MonitorFamilies
 from backend.serving.service import Service
 from backend.store.engine import database_now
@@ -22,34 +18,9 @@ from backend.store.projects import list_projects, lookup_model
 from backend.store.reports import count_versions
 from backend.store.thresholds import active_version_ids
 
-_log = logging.getLogger(__name__)
-KEPT_SECONDS = 15.0  # scrapes may come every second
 
-
-class DatabaseCollector(Collector):
-    """Figures that live in the database, read at most every `KEPT_SECONDS`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._lock = threading.Lock()
-        self._at = float("-inf")
-        self._families: list[Metric] = []
-
-    def describe(self) -> list[Metric]:
-        """Name nothing, so that registering does not read the database."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the families; none when the database cannot be read."""
-        with self._lock:
-            if time.monotonic() - self._at > KEPT_SECONDS:
-                try:
-                    self._families = list(self._read())
-                except BackendError as error:
-                    _log.warning("metrics of the database not read", extra={"reason": type(error).__name__})
-                    self._families = []
-                self._at = time.monotonic()
-            yield from self._families
+class DatabaseCollector(StoredFigures):
+    """The inbox, the jobs and what each project is served with."""
 
     def _read(self) -> Iterator[Metric]:
         inbox = GaugeMetricFamily(

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from sqlalchemy.orm import Session
 
-from backend.errors import BackendError, NotFound
+from backend.errors import NotFound
+from backend.http.collecting import StoredFigures
 from backend.serving.service import Service
 from backend.store.projects import find_project, list_projects
 from backend.store.state import get_state
 from backend.store.types import ProjectRecord
 
 SYNC, PUBLISH, CONNECTION = "sync", "publish", "connection"
-KEPT_SECONDS = 15.0
-
-_log = logging.getLogger(__name__)
 
 
 def blueprint(service: Service) -> Blueprint:
@@ -63,30 +57,8 @@ def describe(session: Session, project: ProjectRecord, *, asked: bool) -> dict[s
     }
 
 
-class SyncCollector(Collector):
-    """Figures of reconciliation and publishing, read at most every `KEPT_SECONDS`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._lock = threading.Lock()
-        self._at = float("-inf")
-        self._families: list[Metric] = []
-
-    def describe(self) -> list[Metric]:
-        """Name nothing, so that registering does not read the database."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the families; none when the database cannot be read."""
-        with self._lock:
-            if time.monotonic() - self._at > KEPT_SECONDS:
-                try:
-                    self._families = list(self._read())
-                except BackendError as error:
-                    _log.warning("metrics of the database not read", extra={"reason": type(error).__name__})
-                    self._families = []
-                self._at = time.monotonic()
-            yield from self._families
+class SyncCollector(StoredFigures):
+    """What reconciliation and publishing last did."""
 
     def _read(self) -> Iterator[Metric]:
         found = GaugeMetricFamily(
