@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from backend.work import WorkContext
 
 SHARE = 0.3  # of the randomly drawn labels that are the reference, while that is at most
-MOST = 2000  # labels: enough for small p-values, few enough for people to check the strangest of them
+MOST = 5000  # labels: enough for small p-values, few enough for people to check the strangest of them
 GROUPS, GROUP = 4, 100  # tasks that were picked are compared within this many groups of so many reference labels
 CHECKS = 25  # reference labels that are asked about at a time
 HALF = math.log(2.0)  # a word whose label has a probability above one half is not strange

@@ -28,6 +28,7 @@ from conformal.trellis import Potentials, token_marginals
 Ints = npt.NDArray[np.int64]
 
 _LEAST = 1e-300  # below it a probability is rounding; a label that can be said stays finite
+_SEEN, _BAND = 10, 50  # checked labels from which the share of wrong ones among the next is judged
 
 
 @dataclass(frozen=True)
@@ -138,23 +139,29 @@ def discover(p_values: PValues, q: Level) -> Bools:
 def worth_checking(reference: npt.ArrayLike, checked: npt.ArrayLike, tested: npt.ArrayLike, q: Level) -> Ints:
     """Return the places of unchecked reference labels whose check can lengthen the list, the strangest first.
 
-    Those down to the lowest score at which there would be discoveries if every unchecked label above it turned out
-    wrong. Each that turns out right brings that end nearer, so that checking ends by itself.
+    Those down to the lowest score at which there would be discoveries if the unchecked labels above it were wrong: all
+    of them while fewer than `_SEEN` of the strangest were checked and found right, afterwards the share of wrong ones
+    that the labels just above suggest (strange ones among the tested beside right ones in the reference), because less
+    strange labels are less often wrong. So checking ends by itself. The promise does not depend on where it ends.
 
     >>> worth_checking([5.0, 4.0, 0.1], [False, True, False], [6.0] * 5 + [0.0] * 7, "0.9").tolist()
     [0]
     """
-    level = exact_level(q)
+    level = float(exact_level(q))
     known, done, others = checked_scores(reference), np.asarray(checked, np.bool_), np.sort(checked_scores(tested))
     if done.shape != known.shape:
         raise InvalidArgument(f"expected a mark per reference score ({known.size}), got {done.size}")
     order = np.argsort(-known, kind="stable")
-    kind = _room(others.size, known.size, level.denominator)
-    right = np.cumsum(done[order]).astype(kind)  # checked ones at or above this place
-    k = (others.size - np.searchsorted(others, known[order], side="left")).astype(kind)
-    possible = np.asarray(
-        (right + 1) * others.size * level.denominator <= level.numerator * k * (known.size + 1), dtype=np.bool_
-    )
+    ordered, right = known[order], done[order]
+    k = others.size - np.searchsorted(others, ordered, side="left")  # tested ones at or above this place
+    seen = int(np.argmin(right)) if not right.all() else right.size  # checked without a gap from the strangest on
+    wrong = 1.0
+    if _SEEN <= seen < right.size:
+        band = min(seen, _BAND)
+        inside = k[seen - 1] - (k[seen - band - 1] if seen > band else 0)
+        wrong = max(0.0, 1.0 - band * others.size / (max(int(inside), 1) * known.size))
+    expected = np.cumsum(np.where(right, 1.0, 1.0 - wrong))
+    possible = (expected + 1.0) * others.size <= level * k * (known.size + 1)
     last = int(np.flatnonzero(possible)[-1]) + 1 if possible.any() else 0
     first = order[:last]
     return np.asarray(first[~done[first]], dtype=np.int64)

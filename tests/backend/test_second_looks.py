@@ -42,7 +42,7 @@ from tests.backend.store.conftest import kind, postgresql, store, templates, url
 from tests.backend.tagger.conftest import SAMPLE, one_thread, tiny_model  # noqa: F401 - fixtures
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
-COPIES = 6  # the sample, so many times: the lists need some hundred labels
+COPIES = 5  # the sample, so many times: the lists need some hundred labels
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,13 @@ def add_rows(store: Store, project: ProjectRecord, model: ModelRecord) -> None: 
 
 
 @pytest.fixture
-def labelled(store: Store, tagger: Tagger) -> tuple[Store, ProjectRecord, ModelRecord, set[str]]:  # noqa: F811
+def labelled(
+    request: pytest.FixtureRequest,
+    store: Store,  # noqa: F811 - a fixture
+    tagger: Tagger,
+) -> tuple[Store, ProjectRecord, ModelRecord, set[str]]:
     """A project of randomly drawn labels, one in ten of them wrong; returns those too."""
-    texts = [text for text in read_labelled(SAMPLE).texts if text.spans] * COPIES
+    texts = [text for text in read_labelled(SAMPLE).texts if text.spans] * getattr(request, "param", 2)
     wrong: set[str] = set()
     with store.write() as session:
         project = ensure_project(session, "7.1", title="Letters")
@@ -99,6 +103,7 @@ def truth_of(number: int) -> tuple[TextSpan, ...]:
     return tuple(TextSpan(*each) for each in texts[number].spans)
 
 
+@pytest.mark.parametrize("labelled", [COPIES], indirect=True)
 def test_the_whole_loop(labelled: tuple[Store, ProjectRecord, ModelRecord, set[str]], tagger: Tagger) -> None:
     store, project, model, wrong = labelled  # noqa: F811 - a fixture
     known = refresh_looks(store, project, model=model, tagger=tagger, fdr="0.2")

@@ -103,9 +103,13 @@ def test_a_text_without_words_is_not_strange() -> None:
 def test_checking_what_is_not_worth_it_changes_nothing(
     known: list[float], tested: list[float], data: st.DataObject
 ) -> None:
-    """If the other unchecked labels are left alone, no verdict on them can lengthen the list, whatever it is."""
+    """If the other unchecked labels are left alone, no verdict on them can lengthen the list, whatever it is.
+
+    As long as few labels were found right: afterwards it is an estimate.
+    """
     q = "0.3"
     checked = data.draw(st.lists(st.booleans(), min_size=len(known), max_size=len(known)))
+    checked[9:] = [False] * len(checked[9:])
     worth = set(worth_checking(known, checked, tested, q).tolist())
     assert all(not checked[i] for i in worth)
     best = [0.0 if i in worth else score for i, score in enumerate(known)]  # all errors, corrected to the plainest
@@ -124,4 +128,4 @@ def test_checked_labels_that_were_right_end_the_checking() -> None:
             break
         assert known[worth[0]] == known[~checked].max()
         checked[worth[0]] = True
-    assert checked.sum() < 60  # among right labels only, the strangest few are enough
+    assert checked.sum() < 30  # among right labels only, the strangest few are enough
