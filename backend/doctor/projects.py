@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.alarms import ADVICE
 from backend.connect import CONNECTION
 from backend.doctor.findings import Finding, State, fail, listed, ok, skipped, warn
 from backend.errors import BackendError, InvalidLabelConfig, LabelStudioError
+from backend.http.reconciliation import PUBLISH, SYNC
 from backend.http.security import SECRET_HEADER
 from backend.ingest import ACTIONS
 from backend.labelstudio.client import Json, LabelStudio, project_uid
 from backend.labelstudio.config import Target, parse_config
 from backend.labelstudio.versions import base_version
-from backend.publish.publishing import PUBLISH
 from backend.serving.loading import ModelLoader
 from backend.serving.views import Views
 from backend.settings import Settings
@@ -26,7 +25,6 @@ from backend.store.sampling import current_order
 from backend.store.state import get_state
 from backend.store.types import AlarmRecord, ProjectRecord
 from backend.streams import Order, order_of
-from backend.sync.reconcile import SYNC
 
 CONNECTED = "CO"
 _NEEDED = frozenset(ACTIONS) - {"START_TRAINING"}
@@ -312,6 +310,9 @@ class ProjectChecks:
         yield self._synced(local.sync or {}, local.publish or {})
         if not local.alarms:
             yield ok("alarms", "none stands", project=number)
+            return
+        from backend.alarms import ADVICE  # noqa: PLC0415 - brings the model's libraries in
+
         for alarm in local.alarms:
             advice = ADVICE.get(alarm.kind, "look at the dashboard")
             yield Finding(
