@@ -33,7 +33,7 @@ from backend.store.thresholds import active_version
 from backend.store.types import ModelRecord, ProjectRecord, VersionRecord
 from conformal.monitor.coverage import below_target, clopper_pearson, confidence_sequence
 from conformal.monitor.martingale import ALARM
-from conformal.strata import EMPTY
+from conformal.strata import EMPTY, SEEN
 
 Sums = Mapping[str, int]
 KINDS = (Evidence.BLIND.value, Evidence.ASSISTED.value, EXCLUDED)
@@ -71,10 +71,12 @@ def monitor_report(
 def coverage_report(rows: Sequence[CoverageRow]) -> dict[str, Any]:
     """Return how often what was shown held the label: overall, by stratum, language, length and class.
 
-    Texts without a word are left out of figures. Each figure carries an exact pointwise interval, and one that holds
+    Texts without a word are left out of figures, and those that trained the model are of no language and no length:
+    they are a stratum of their own. Each figure carries an exact pointwise interval, and one that holds
     at all times at once.
     """
     tasks = [row for row in rows if row.scope == STRATUM and row.name != EMPTY]
+    new = [row for row in tasks if row.name != SEEN]
     classes = [row for row in rows if row.scope == CLASS]
     flags = [row for row in rows if row.scope == FLAG]
     promised = [row for row in tasks if row.kind == Evidence.BLIND and row.guarantee in PROMISED and row.total]
@@ -83,8 +85,8 @@ def coverage_report(rows: Sequence[CoverageRow]) -> dict[str, Any]:
     return {
         "overall": {kind: task_figure(add_up(row for row in tasks if row.kind == kind)) for kind in KINDS},
         "strata": _grouped(tasks, lambda row: row.name, "stratum"),
-        "languages": _grouped(tasks, lambda row: row.name.split("/")[0], "language"),
-        "lengths": _grouped(tasks, lambda row: row.name.split("/")[-1], "length"),
+        "languages": _grouped(new, lambda row: row.name.split("/")[0], "language"),
+        "lengths": _grouped(new, lambda row: row.name.split("/")[-1], "length"),
         "classes": _classes(classes),
         "flags": {
             name: sum(row.total for row in flags if row.name == name) for name in sorted({f.name for f in flags})

@@ -21,6 +21,7 @@ from backend.store.types import Draw
 from backend.streams import exclusion_of
 
 _PAGE = 1_000
+_SKIPPED: sa.ColumnElement[str] = sa.literal_column(f"'{SKIPPED}'")  # as text: SQLite uses a partial index only then
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def skipped_tasks(session: Session, project_id: int, *, model_id: int | None = N
             sa.select(Label.id, Label.changed_at, Annotation.created_at, Annotation.updated_at, Task, stratum)
             .join(Task, Task.id == Label.task_id)
             .outerjoin(Annotation, Annotation.id == Label.annotation_row)
-            .where(Label.project_id == project_id, Label.policy == MAJORITY, Label.exclusion == SKIPPED)
+            .where(Label.project_id == project_id, Label.policy == MAJORITY, Label.exclusion == _SKIPPED)
             .where(Label.id > after, Task.deleted_at.is_(None), Task.random_order.is_not(None))
             .order_by(Label.id)
             .limit(_PAGE)

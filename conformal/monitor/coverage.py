@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ def _check(covered: int, total: int) -> None:
         raise InvalidArgument(f"expected 0 <= covered <= total, got {covered} of {total}")
 
 
+@lru_cache(maxsize=4096)  # a page shows the same counts in several figures, and again a moment later
 def clopper_pearson(covered: int, total: int, *, error: Level = "0.05") -> tuple[float, float]:
     """Return the exact pointwise interval for a coverage seen as `covered` of `total`.
 

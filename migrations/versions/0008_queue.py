@@ -62,6 +62,10 @@ def upgrade() -> None:
     op.create_index(
         "ix_queue_claims", "queue", ["project_id", "claimed_by"], sqlite_where=claimed, postgresql_where=claimed
     )
+    skipped = sa.text("exclusion = 'skipped'")
+    op.create_index(
+        "ix_labels_skipped", "labels", ["project_id", "policy", "id"], sqlite_where=skipped, postgresql_where=skipped
+    )
     # The order that is in force now, and the first review order, without reading every slot of a project.
     op.create_index("ix_sampling_periods_order", "sampling_periods", ["project_id", "order", "first_at"])
     op.create_index("ix_sampling_periods_last", "sampling_periods", ["project_id", "last_at"])
@@ -70,6 +74,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_sampling_periods_last", "sampling_periods")
+    op.drop_index("ix_labels_skipped", "labels")
     op.drop_index("ix_sampling_periods_order", "sampling_periods")
     op.drop_table("queue")
     with op.batch_alter_table("served_sets") as table:

@@ -10,6 +10,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.store.columns import Base, BigId, ExactText, UtcDateTime
 
+_SKIPPED = sa.text("exclusion = 'skipped'")
+
 
 class Annotation(Base):
     """The newest state of one annotation id, by the server's own `updated_at`, not by order of arrival.
@@ -51,6 +53,7 @@ class Label(Base):
     __table_args__ = (
         sa.UniqueConstraint("task_id", "policy"),
         sa.Index("ix_labels_project", "project_id", "policy", "id"),
+        sa.Index("ix_labels_skipped", "project_id", "policy", "id", sqlite_where=_SKIPPED, postgresql_where=_SKIPPED),
     )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)

@@ -49,6 +49,7 @@ LATER = {
     "monitor_rows",
     "actions",
     "queue",
+    "second_looks",
 }
 
 
