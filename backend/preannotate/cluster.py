@@ -7,6 +7,7 @@ reaches us comes in order and once. Ray is an optional extra, imported when it i
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ class RayCluster:
         ray = self._ray
         started = not ray.is_initialized()
         if started:
+            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ part writes to stderr
             ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         try:

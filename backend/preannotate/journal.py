@@ -41,7 +41,11 @@ class Journal:
         """
         try:
             self._open()
+        except InvalidInput:
+            self.close()
+            raise
         except OSError as error:
+            self.close()
             raise InvalidInput(f"expected to write {self.output}, got {error.strerror or error}") from None
         return self
 
@@ -78,6 +82,10 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the part; another run may go on with it."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None

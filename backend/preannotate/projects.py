@@ -41,6 +41,7 @@ from backend.work import WorkContext
 _log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=2)
+LOADING = 1800.0  # seconds
 BEAT = 20.0  # seconds between two renewals of the lease
 MOST_VERSIONS = 3  # runs, when a new version appears during each
 _NAME = "preannotate"
@@ -91,6 +92,7 @@ def preannotate_project(
     project = _known(store, client.project(number))
     loader = ModelLoader(settings)
     loader.start()
+    loader.tagger(LOADING)  # nobody waits for an answer: a large model, or a busy machine, may take its time
     begun = time.monotonic()
     with _held(store, project, progress=progress, say=say) as beat:
         context = WorkContext(
@@ -103,16 +105,22 @@ def preannotate_project(
             log=_log,
         )
         bulk = Bulk(ahead=_Ahead(settings, engine), page=batch, progress=progress)
-        for _ in range(MOST_VERSIONS):
-            made = publish_project(context, client, project, bulk=bulk)
-            assert made is not None  # noqa: S101 - in bulk there is always a run
+        made = _publish(context, client, project, bulk)
+        for _ in range(MOST_VERSIONS - 1):
             if _version_now(context, project, client) == made.version:
                 break
             say("The thresholds have changed meanwhile: once more with the new version.")
+            made = _publish(context, client, project, bulk)
         with store.read() as session:
             blank = count_blind(session, project.id)
     seconds = made.seconds | {"all": round(time.monotonic() - begun, 2)}
     return _report(made, blank, seconds)
+
+
+def _publish(context: WorkContext, client: LabelStudio, project: ProjectRecord, bulk: Bulk) -> Published:
+    made = publish_project(context, client, project, bulk=bulk)
+    assert made is not None  # noqa: S101 - in bulk there is always a run
+    return made
 
 
 def _report(made: Published, blank: int, seconds: dict[str, float]) -> ProjectReport:

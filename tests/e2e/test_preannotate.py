@@ -52,7 +52,7 @@ class Runs:
             wait_for(
                 lambda: run.poll() is not None or self.stored() >= predictions,
                 f"{predictions} predictions",
-                seconds=600,
+                seconds=1800,
             )
             assert run.poll() is None, "it ended before it was killed"
         finally:

@@ -7,7 +7,18 @@ import pytest
 
 from backend.errors import LeaseLost, NotFound, StoreConflict
 from backend.store import Store
-from backend.store.jobs import acquire_job, enqueue_job, fail_job, finish_job, heartbeat, list_jobs, load_job
+from backend.store.jobs import (
+    acquire_job,
+    enqueue_job,
+    fail_job,
+    finish_job,
+    heartbeat,
+    list_jobs,
+    load_job,
+    release_jobs,
+    running_job,
+    take_job,
+)
 from backend.store.monitor import acknowledge_alarm, list_alarms, load_monitor, raise_alarm, save_monitor
 from backend.store.projects import ensure_model, ensure_project, find_project
 from backend.store.types import JobRecord, MonitorRecord
@@ -152,3 +163,35 @@ def test_alarms_are_raised_once_and_kept(store: Store) -> None:
             acknowledge_alarm(session, 99)
     with store.read() as session:
         assert [each.message for each in list_alarms(session, project)] == ["new", "look at new texts"]
+
+
+def test_a_job_is_taken_at_once_unless_somebody_holds_it(store: Store) -> None:
+    def now(holder: str) -> JobRecord | None:
+        with store.write() as session:
+            return take_job(session, "publish", key="publish:1", holder=holder, lease=timedelta(minutes=1))
+
+    ask(store, "publish:2")
+    held = now("preannotate:here:1")
+    assert held is not None
+    assert (held.kind, held.key, held.state) == ("publish", "publish:1", "running")
+    assert now("preannotate:here:2") is None
+    with store.read() as session:
+        running = running_job(session, key="publish:1")
+        assert running is not None
+        assert running.holder == "preannotate:here:1"
+        assert len(list_jobs(session)) == 2, "who has to wait asks for nothing"
+    with store.write() as session:
+        fail_job(session, held, NotFound("gone"), retry_after=timedelta(hours=1))
+    assert take(store, "worker", kinds=["publish"]) is None, "a worker waits the pause out"
+    again = now("preannotate:here:2")
+    assert again is not None
+    assert again.id == held.id
+    with store.write() as session:
+        assert release_jobs(session, holder="preannotate:here:2") == 1
+    with store.read() as session:
+        assert running_job(session, key="publish:1") is None
+    taken = now("preannotate:here:3")
+    assert taken is not None
+    assert (taken.id, taken.fence) == (held.id, 3)
+    with pytest.raises(LeaseLost), store.write() as session:
+        heartbeat(session, again)
