@@ -17,7 +17,7 @@ LARGE = "api: queue of 500"  # a twelfth of the test's tasks: reading all of the
 
 
 def read_all(app: Flask) -> dict[str, Reading]:
-    return {name: measure(app, path, times=0) for name, path in PAGES.items() if name not in {LARGE, "metrics"}}
+    return {name: measure(app, path) for name, path in PAGES.items() if name not in {LARGE, "metrics"}}
 
 
 def test_twenty_times_the_rows_and_tasks_cost_no_more_reading(empty_app: Flask) -> None:
@@ -27,7 +27,7 @@ def test_twenty_times_the_rows_and_tasks_cost_no_more_reading(empty_app: Flask) 
         grow(store, service.views.model_of, rows=FEW, tasks=FEW)
         small = read_all(empty_app)
         grow(store, service.views.model_of, rows=MANY, tasks=MANY, begin=2 * FEW)
-    large = read_all(empty_app) | {"metrics": measure(empty_app, PAGES["metrics"], times=0)}
+    large = read_all(empty_app) | {"metrics": measure(empty_app, PAGES["metrics"])}
     for name, page in large.items():
         assert page.queries, name
         assert page.whole_scans() == [], name
@@ -49,8 +49,8 @@ def test_a_page_that_reads_everything_would_be_noticed(empty_app: Flask) -> None
 
     with Store(service.settings.database_url) as store:
         grow(store, service.views.model_of, rows=FEW, tasks=FEW)
-        small = measure(empty_app, "/count", times=0)
+        small = measure(empty_app, "/count")
         grow(store, service.views.model_of, rows=MANY, tasks=MANY, begin=2 * FEW)
-    large = measure(empty_app, "/count", times=0)
+    large = measure(empty_app, "/count")
     assert large.whole_scans() == ["SCAN tasks"]
     assert large.read > 10 * small.read
