@@ -216,7 +216,7 @@ def _bars(*, quiet: bool) -> Iterator[Progress]:
 
         def tell(stage: str, done: int, total: int | None) -> None:
             if stage not in stages:
-                stages[stage] = bars.add_task(stage, total=total)
+                stages[stage] = bars.add_task(stage, total=total, completed=done)  # not counted as speed
             bars.update(stages[stage], completed=done, total=total)
 
         yield tell

@@ -54,19 +54,20 @@ class LocalProcesses:
 
 def _in_order(pool: _Pool, groups: Iterator[Group]) -> Iterator[Outcomes]:
     waiting: deque[list[_Part]] = deque()
-    exhausted = False
-    while True:
-        while not exhausted and pool.has_room and len(waiting) < _MOST_GROUPS:
+
+    def read_ahead() -> None:
+        while len(waiting) < 2 or (pool.has_room and len(waiting) < _MOST_GROUPS):
             group = next(groups, None)
             if group is None:
-                exhausted = True
-            else:
-                waiting.append([pool.submit(part) for part in parts_of(group)])
-        if not waiting:
-            return
+                return
+            waiting.append([pool.submit(part) for part in parts_of(group)])
+
+    read_ahead()
+    while waiting:
         made: Outcomes = []
         for part in waiting.popleft():
             made += pool.result(part)
+        read_ahead()  # the processes have something to do while the caller stores this group
         yield made
 
 

@@ -168,6 +168,7 @@ class _Publishing:
         go_on = same and not edited
         after = int(self._state.get("after", 0)) if go_on else 0
         seen = int(self._state.get("seen", 0)) if go_on and after else 0  # by the run that this one goes on with
+        self._tell("predictions", seen)
         for page, ready in self._ahead(after, edited):
             self._refresh(page, edited, ready)
             seen += len(page)

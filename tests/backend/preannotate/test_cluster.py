@@ -35,8 +35,8 @@ def test_a_node_killed_midway_costs_nothing(known: Known) -> None:
         made = RayCluster(2).run(known.recipe, iter(groups), own=known.predictor)
         found = [next(made), next(made)]
         cluster.remove_node(other, allow_graceful=False)
+        assert not other.any_processes_alive()
         found += list(made)
-        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
     finally:
         ray.shutdown()
         cluster.shutdown()
