@@ -30,12 +30,13 @@ from backend.store.events import Outcome, inbox_depth, process_events, store_eve
 from backend.store.jobs import acquire_job, enqueue_job, fail_job
 from backend.store.monitor import raise_alarm
 from backend.store.projects import ensure_model, ensure_project
-from backend.store.schema import downgrade
+from backend.store.schema import downgrade, upgrade
 from backend.store.state import set_state
 from backend.store.tables import Event, Job
 from tests.backend.doctor.tokens import web_token
 from tests.backend.http.conftest import MakeApp, make_app, migrated, served_model, settings  # noqa: F401 - fixtures
 from tests.backend.http.running import free_port
+from tests.backend.store.conftest import postgresql  # noqa: F401 - a fixture
 from tests.backend.tagger.conftest import one_thread, tiny_model  # noqa: F401 - fixtures
 from tests.test_docs import ROOT, slugs
 
@@ -187,6 +188,24 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(place: Pat
     assert code == 1
     named(found, "database", says, "")
     assert "hidden" not in str(found)
+
+
+@pytest.mark.usefixtures("place")
+def test_postgresql_is_looked_at_alike(postgresql: Any) -> None:  # noqa: F811 - a fixture
+    postgresql.admin("CREATE DATABASE doctor")
+    url = postgresql.uri("doctor")
+    code, found = examine(SURESPAN_DATABASE_URL=url)
+    assert code == 1
+    named(found, "schema", "got none", "surespan db upgrade")
+    with Store(url) as store:
+        upgrade(store)
+        store_event(store, {"action": "X", "project": {"id": 1}})
+        with store.write() as session:
+            session.execute(sa.update(Event).values(due_at=datetime.now(UTC) - timedelta(minutes=25)))
+    code, found = examine(SURESPAN_DATABASE_URL=url, WORKERS="2")
+    assert (found["settings"][0]["state"], found["schema"][0]["state"]) == ("ok", "ok")
+    named(found, "disk", "cannot be seen from here", "", state="skipped")
+    named(found, "worker", "due for 25 minutes", "start `surespan worker`")
 
 
 def test_dead_events_are_named_and_sync_has_them_tried_again(store: Store) -> None:
