@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -124,11 +125,8 @@ def discover(p_values: PValues, q: Level) -> Bools:
     order = np.lexsort((np.arange(m), p_values.values))
     # p_(k) <= q k / m, in whole numbers
     kind = _room(m, p_values.size, level.denominator)
-    above, size, k = (
-        p_values.above[order].astype(kind),
-        p_values.size[order].astype(kind),
-        np.arange(1, m + 1, dtype=kind),
-    )
+    above, size = p_values.above[order].astype(kind), p_values.size[order].astype(kind)
+    k = np.arange(1, m + 1).astype(kind)
     small = np.asarray((above + 1) * m * level.denominator <= level.numerator * k * (size + 1), dtype=np.bool_)
     found = np.zeros(m, np.bool_)
     if small.any():
@@ -167,7 +165,7 @@ def worth_checking(reference: npt.ArrayLike, checked: npt.ArrayLike, tested: npt
     return np.asarray(first[~done[first]], dtype=np.int64)
 
 
-def _room(m: int, sizes: npt.ArrayLike, denominator: int) -> type:
+def _room(m: int, sizes: npt.ArrayLike, denominator: int) -> np.dtype[Any]:
     """Return int64 where products of these fit into it, else Python's own integers."""
     largest = (int(np.max(sizes, initial=0)) + 1) * (m + 1) * denominator
-    return np.int64 if largest < 2**62 else object
+    return np.dtype(np.int64 if largest < 2**62 else object)

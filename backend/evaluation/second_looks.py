@@ -130,7 +130,7 @@ def decode_planted(
             progress(min(first + _CHUNK, len(texts)))
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in range(9)]
     kinds = (np.float64, np.float64, np.int64, np.float64, np.float64, np.int64, np.bool_, np.int64, np.int64)
-    made_columns = [np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)]
+    made_columns: list[Any] = [np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)]
     made_columns[:2] = [each.reshape(-1, 2) for each in made_columns[:2]]
     return PlantedTexts(*made_columns)
 

@@ -10,9 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backend.evaluation.second_looks import PlantedTexts, decode_planted, queue_trial, run_trial
 from backend.second_looks import find_looks
 from backend.store.second_looks import LookTable
+from backend.tagger.readers import read_labelled
+from backend.tagger.tagger import BUNDLED, load_tagger
 from conformal.discoveries import PValues, discover, reference_p_values
+from tests.shared_data import require_shared_data
 
 Q = "0.2"
 RUNS, N, M, WRONG = 3000, 149, 120, 0.1
@@ -93,3 +97,25 @@ def test_checking_the_strangest_reference_labels_opens_the_list(checks: int) -> 
         assert max(asked) < 200  # checking came to its end by itself
     else:
         assert np.mean(lengths) < 1
+
+
+@pytest.mark.slow
+def test_planted_errors_in_real_labels() -> None:
+    """5 % of WikiNEuRal labels changed; figures of a larger sample are in docs/results/second-looks.md."""
+    wikineural = require_shared_data() / "wikineural"
+    tagger = load_tagger(BUNDLED)
+    parts = []
+    for number, path in enumerate(sorted(wikineural.glob("*.test.conllu.gz"))):
+        texts = read_labelled(path).texts
+        chosen = np.random.default_rng(number).permutation(len(texts))[:700]
+        parts.append(decode_planted(tagger, [texts[i] for i in chosen.tolist()], seed=number))
+    data = PlantedTexts.join(parts)
+    trials = [run_trial(data, rng=np.random.default_rng([1, i]), share=0.05, fdr="0.1") for i in range(30)]
+    false = [1 - each.precision if each.listed else 0.0 for each in trials]
+    assert np.mean(false) < 0.1 + 0.02  # trials overlap, and the data has errors of its own
+    some = [each for each in trials if each.listed]
+    assert np.mean([each.recall for each in some]) > np.mean([each.plain_recall for each in some])
+    assert np.mean([each.precision for each in some]) > np.mean([each.plain_precision for each in some]) + 0.05
+    early = queue_trial(data, rng=np.random.default_rng(0))
+    assert early["the queue's value of a look"][0] > 2 * early["random"][0]
+    assert early["the queue's value of a look"][1] >= early["least confidence"][1] - 0.005

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from backend.labelstudio.identity import ModelHeader
@@ -22,8 +23,11 @@ from backend.store.monitor import raise_alarm, save_monitor
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.ranked import Candidate, RankedList, pack_ranked
 from backend.store.sampling import record_order
+from backend.store.second_looks import STATE as LOOKS
+from backend.store.second_looks import ScoredLook, mark_looks, record_looks
 from backend.store.served import record_served
 from backend.store.state import set_state
+from backend.store.tables import SecondLook
 from backend.store.thresholds import write_version
 from backend.store.types import (
     AnnotationRecord,
@@ -55,6 +59,9 @@ LIST = pack_ranked(
         candidates=(Candidate(0, 1, (0.3, 0.6)),),
     )
 )
+
+# Labels have PER on the first character of "text 3" and the like.
+EVIDENCE = {"word": [0, 1, 0.0004], "label": [[0, 1, "PER", 0.0004]], "model": [[0, 4, "LOC", 0.97]]}
 
 
 def judged(task: int, project: int, model: int, *, number: int, version: int, day: date) -> Judged:
@@ -129,12 +136,26 @@ def populate(
         set_state(session, project.id, "sync", {"last": last, "total": {"looked_at": 900, "annotations": 7}, "runs": 8})
         set_state(session, project.id, "publish", {"last": {"agrees": True}})
         enqueue_job(session, "publish", key=f"publish:{uid}", project_id=project.id)
+        _look_again(session, project.id, model.id, tasks[:3])
     with store.write() as session:
         job = acquire_job(session, holder="a test")
         assert job is not None
         fail_job(session, job, RuntimeError("Label Studio is away"))
     store_event(store, {"action": "ANNOTATION_CREATED", "project": {"id": 7}})
     return project
+
+
+def _look_again(session: Session, project: int, model: int, tasks: list[int]) -> None:
+    """Two labels are listed as probably wrong, one reference label is to be checked."""
+    looks = [ScoredLook(task, 1, 7.8 - i, 0.5, 0.1, EVIDENCE) for i, task in enumerate(tasks)]
+    record_looks(session, project, model_id=model, looks=looks)
+    rows = session.execute(sa.select(SecondLook.task_id, SecondLook.id).where(SecondLook.task_id.in_(tasks)))
+    of_task = {each.task_id: each.id for each in rows}
+    first, second, third = (of_task[task] for task in tasks)
+    mark_looks(session, project, model_id=model, listed={first: 1 / 37, second: 2 / 37}, check=[third])
+    figures = {"fdr": "0.1", "reference": 36, "checked": 3, "tested": 84, "picked": 0, "listed": 2, "check": 1}
+    at = datetime.now(UTC).isoformat()
+    set_state(session, project, LOOKS, {**figures, "inexpressible": 0, "model": model, "at": at})
 
 
 def _version(session: Session, project: int, model: int, *, rows: int, tau: float) -> int:

@@ -11,49 +11,19 @@ from backend.app import service_of
 from backend.dashboard.csrf import COOKIE
 from backend.store import Store
 from backend.store.actions import list_actions
-from backend.store.projects import find_project, find_task, lookup_model
-from backend.store.second_looks import STATE, ScoredLook, mark_looks, record_looks
-from backend.store.state import set_state
-from backend.store.tables import SecondLook
+from backend.store.projects import find_project
 from tests.backend.dashboard.populated import UID, populate
 from tests.backend.dashboard.test_actions import ORIGIN, PAGE, answer_question, jobs
 
-# "text 3" and the like: the label has PER on the first character.
-EVIDENCE = {"word": [0, 1, 0.0004], "label": [[0, 1, "PER", 0.0004]], "model": [[0, 4, "LOC", 0.97]]}
-KNOWN = {
-    "fdr": "0.1", "reference": 36, "checked": 3, "tested": 84, "picked": 0, "listed": 2, "check": 1,
-    "inexpressible": 0, "at": "2026-11-16T10:00:00+00:00",
-}  # fmt: skip
-
 
 @pytest.fixture
-def app(empty_app: Flask) -> Flask:
-    """A project with few labels: more are not needed here."""
+def listed(empty_app: Flask) -> Flask:
+    """Few labels: two of them are listed, one is a reference label to be checked."""
     service = service_of(empty_app)
     service.views.polled.every = 0.0
     with Store(service.settings.database_url) as store:
         populate(store, service.views.model_of, labels=6)
     return empty_app
-
-
-@pytest.fixture
-def listed(app: Flask) -> Flask:
-    """Two labels are listed, one reference label is to be checked."""
-    service = service_of(app)
-    with Store(service.settings.database_url) as store, store.write() as session:
-        project = find_project(session, UID)
-        assert project is not None
-        header = service.views.model_of(project)
-        model = lookup_model(session, header.name, header.hash)
-        assert model is not None
-        tasks = [find_task(session, project.id, external_id=str(1000 + i)) for i in range(3)]
-        looks = [ScoredLook(task.id, 1, 7.8 - i, 0.5, 0.1, EVIDENCE) for i, task in enumerate(tasks) if task]
-        record_looks(session, project.id, model_id=model.id, looks=looks)
-        ids = {row.task_id: row.id for row in session.query(SecondLook)}
-        first, second, third = (ids[look.task_id] for look in looks)
-        mark_looks(session, project.id, model_id=model.id, listed={first: 1 / 37, second: 2 / 37}, check=[third])
-        set_state(session, project.id, STATE, {**KNOWN, "model": model.id})
-    return app
 
 
 def test_the_page_shows_both_lists_with_their_evidence(listed: Flask) -> None:
@@ -113,9 +83,9 @@ def test_only_labels_that_were_judged_can_be_kept(listed: Flask) -> None:
     assert len(still["listed"]) == 2
 
 
-def test_without_judged_labels_the_page_says_what_is_needed(app: Flask) -> None:
-    page = app.test_client().get(PAGE).text
+def test_without_judged_labels_the_page_says_what_is_needed(listed: Flask) -> None:
+    page = listed.test_client().get("/dashboard/projects/8").text
     assert "No label was judged yet" in page
-    answer = app.test_client().get(f"/api/v1/projects/{UID}/second-looks").get_json()
+    answer = listed.test_client().get("/api/v1/projects/8/second-looks").get_json()
     assert (answer["listed"], answer["check"], answer["reference"]) == ([], [], 0)
     assert math.isclose(float(answer["fdr"]), 0.1)
