@@ -111,7 +111,9 @@ def take_job(
     now = database_now(session)
     if running_job(session, key=key, now=now) is not None:
         return None
-    enqueue_job(session, kind, key=key, project_id=project_id)
+    left = session.execute(sa.select(Job.id).where(Job.key == key, Job.state == "running")).first()
+    if left is None:  # a run whose lease has ended is gone on with
+        enqueue_job(session, kind, key=key, project_id=project_id)
     session.execute(sa.update(Job).where(Job.key == key, Job.state == "queued").values(run_after=now))
     return acquire_job(session, holder=holder, kinds=[kind], key=key, lease=lease, now=now)
 

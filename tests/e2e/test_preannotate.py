@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from backend.labelstudio.client import LabelStudio
 from backend.store import open_store
 from backend.store.projects import find_project
 from backend.store.tables import ServedSet, Task
-from tests.e2e.conftest import ProjectFactory
+from tests.e2e.conftest import ProjectFactory, ServiceFactory
 from tests.e2e.parts import LabelStudioServer, Project, Service, wait_for
 
 
@@ -175,3 +176,21 @@ def test_ten_thousand_tasks_killed_twice(
     again = runs.finish()
     print(f"once more, nothing to do: {time.monotonic() - begun:.0f} s")
     assert (again["predicted"], again["removed"]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_beside_a_service_and_while_label_studio_fetches(service: ServiceFactory, project: ProjectFactory) -> None:
+    """The service publishes on its own, Label Studio retrieves all predictions, and the command runs: no task twice."""
+    here = service()
+    work = project(numbered_texts(300), title="Beside a service")
+    asked = ("--project", str(work.id), "--backend-url", here.url, "--sampling", "keep", "--yes", "--json")
+    here.run("connect", *asked)  # queues a publication, which the service begins at once
+    fetching = threading.Thread(target=work.predict)
+    fetching.start()
+    runs = Runs(here, work, "--jobs", "1", "--batch", "50")
+    runs.finish()
+    fetching.join()
+    made = runs.finish()  # what Label Studio stored after the last look is found now
+    here.wait_for_jobs(work)
+    assert made["agrees"], made
+    runs.check(made["version"])

@@ -193,5 +193,7 @@ def test_a_job_is_taken_at_once_unless_somebody_holds_it(store: Store) -> None:
     taken = now("preannotate:here:3")
     assert taken is not None
     assert (taken.id, taken.fence) == (held.id, 3)
+    with store.read() as session:
+        assert len(list_jobs(session)) == 2, "a run that was given up is gone on with, not asked for again"
     with pytest.raises(LeaseLost), store.write() as session:
         heartbeat(session, again)
