@@ -401,8 +401,10 @@ class _Publishing:
 
     def _finish(self, edited: Sequence[int]) -> None:
         now = datetime.now(UTC)
-        # What is left now (a task someone has open, predictions someone may have open) can be done then.
-        again = None if self._made.agrees else (now + max(self._patience, timedelta(minutes=1))).isoformat()
+        # What is left now (a task someone has open, predictions someone may have open) can be done then. So can what
+        # Label Studio itself was fetching while we stored the same: it stores that whenever it comes.
+        settled = self._made.agrees and (not self._made.refreshed or self._bulk is not None)
+        again = None if settled else (now + max(self._patience, timedelta(minutes=1))).isoformat()
         last = self._made.as_dict() | {"finished_at": now.isoformat()}
 
         def finished(value: Json) -> Json:

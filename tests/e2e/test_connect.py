@@ -8,8 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from backend.connect import PARAGRAPH
+from backend.store.jobs import enqueue_job
 from backend.store.labels import list_labels
 from backend.store.projects import find_project
+from backend.store.state import get_state
 from backend.store.tables import CalibrationCell, CalibrationScore
 from backend.store.tables import Project as ProjectRow
 from tests.e2e.commands import surespan, surespan_json
@@ -153,6 +155,39 @@ def test_predictions_are_stored_so_that_every_view_of_label_studio_shows_the_bes
     rank_one = max(best, key=lambda each: each["id"])
     shown = [each for each in streamed["predictions"] if each["model_version"] == version]
     assert [each["result"] for each in shown] == [rank_one["result"]]
+
+
+def test_what_label_studio_fetched_while_it_was_published_does_not_stay_twice(
+    running: Service, project: ProjectFactory
+) -> None:
+    work = project(TEXTS[:2])
+    running.connect(work)
+    once = {task["id"]: [each["model_version"] for each in task["predictions"]] for task in predicted(work)}
+
+    def publish_state(session: Any) -> dict[str, Any]:
+        found = find_project(session, work.uid)
+        assert found is not None
+        return get_state(session, found.id, "publish") or {}
+
+    with running.open_store() as store, store.read() as session:
+        assert publish_state(session)["again_at"] is not None, "another look is due, because something was stored"
+    late = [
+        {"task": task["id"], **{name: each[name] for name in ("result", "score", "model_version")}}
+        for task in predicted(work)
+        for each in task["predictions"]
+    ]
+    work.server.call("POST", f"/api/projects/{work.id}/import/predictions", late)
+    assert {task["id"]: len(task["predictions"]) for task in predicted(work)} == {
+        number: 2 * len(versions) for number, versions in once.items()
+    }
+    with running.open_store() as store, store.write() as session:
+        found = find_project(session, work.uid)
+        assert found is not None
+        enqueue_job(session, "publish", key=f"publish:{work.uid}", project_id=found.id)
+    running.wait_for_jobs(work)
+    assert {task["id"]: [each["model_version"] for each in task["predictions"]] for task in predicted(work)} == once
+    with running.open_store() as store, store.read() as session:
+        assert publish_state(session)["again_at"] is None
 
 
 def test_annotations_made_of_predictions_are_one_a_task_and_never_evidence(
