@@ -74,11 +74,15 @@ def record_order(session: Session, project_id: int, *, order: Order, at: datetim
 
 
 def load_history(session: Session, project_id: int) -> OrderHistory:
-    """Return what is known of the order in which a project's tasks were given out."""
+    """Return what is known of the order in which a project's tasks were given out.
+
+    Slots amid others of their one order say nothing that those do not, so they are not read: what comes is as much
+    as there were changes, not as there was time.
+    """
     project = session.execute(sa.select(Project.created_at).where(Project.id == project_id)).scalar_one_or_none()
     rows = session.execute(
         sa.select(SamplingPeriod.first_at, SamplingPeriod.last_at, SamplingPeriod.order).where(
-            SamplingPeriod.project_id == project_id
+            SamplingPeriod.project_id == project_id, SamplingPeriod.slot.in_(_telling(project_id))
         )
     ).all()
     sightings = [Sighting(at, Order(row.order)) for row in rows for at in (row.first_at, row.last_at)]
@@ -130,6 +134,29 @@ def lock_project(session: Session, project_id: int, *, shared: bool = False) -> 
     """Hold the project's row to the end of the transaction; `shared` holders exclude only the others."""
     query = sa.select(Project.id).where(Project.id == project_id)
     session.execute(query.with_for_update(read=shared, key_share=not shared))
+
+
+def _telling(project_id: int) -> sa.Select[datetime]:
+    """Return the slots that are not between two of the same one order."""
+    slots = (
+        sa.select(
+            SamplingPeriod.slot.label("slot"),
+            sa.func.min(SamplingPeriod.order).label("low"),
+            sa.func.max(SamplingPeriod.order).label("high"),
+        )
+        .where(SamplingPeriod.project_id == project_id)
+        .group_by(SamplingPeriod.slot)
+        .subquery()
+    )
+    beside = [
+        function(column).over(order_by=slots.c.slot).label(f"{name}_{column.name}")
+        for name, function in (("before", sa.func.lag), ("after", sa.func.lead))
+        for column in (slots.c.low, slots.c.high)
+    ]
+    seen = sa.select(slots, *beside).subquery()
+    same = [seen.c[name] == seen.c.low for name in ("high", "before_low", "before_high", "after_low", "after_high")]
+    # The first and the last slot have nothing beside them: nothing is not the same.
+    return sa.select(seen.c.slot).where(sa.case((sa.and_(*same), 1), else_=0) == 0)
 
 
 def _around(session: Session, project_id: int, at: datetime) -> set[Order]:

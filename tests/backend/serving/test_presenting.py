@@ -247,6 +247,10 @@ class TestService:
                 served = served_before(session, task.id, at=datetime.now(UTC) + timedelta(hours=1))
                 assert served is not None
                 assert served.shadow is draw.blind
+        sent = {str(i): entry[-1]["score"] for i, entry in enumerate(answer)}
+        queue = blind_app.test_client().get(f"/api/v1/queue?project={shapes.PROJECT}&limit=500").json["tasks"]
+        assert {each["task"]: each["blind"] for each in queue} == {str(i): d.blind for i, d in enumerate(expected)}
+        assert [sent[each["task"]] for each in queue] == sorted(sent.values())  # the queue is Label Studio's order
         self.nothing_leaks_in_interactive_mode(blind_app, texts, expected)
         self.a_skipped_task_is_blind_again(blind_app, service, texts, expected, settings)
 

@@ -1,0 +1,44 @@
+"""The queue on a project's page: in order, audit tasks without a word about them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from flask import Flask
+
+from backend.app import service_of
+from backend.store import Store
+from backend.store.batches import NewTask, ensure_tasks
+from backend.store.projects import find_project, lookup_model
+from backend.store.served import record_served
+from backend.store.types import Draw, Served
+from tests.backend.dashboard.populated import LIST, UID
+
+
+def test_audit_tasks_are_listed_blank(app: Flask) -> None:
+    service = service_of(app)
+    with Store(service.settings.database_url) as store, store.write() as session:
+        project = find_project(session, UID)
+        assert project is not None
+        header = service.views.model_of(project)
+        model = lookup_model(session, header.name, header.hash)
+        assert model is not None
+        draw = Draw("audit", 0.5, 0.1, blind=True)
+        names = ("5001", "5002", "5003")
+        tasks = [kept.id for kept in ensure_tasks(session, project.id, [NewTask(n, n, "en", 9, draw) for n in names])]
+        made = Served(tasks[0], model.id, None, True, "en/1-10", "en/*", "own", 199, 2.6, False, 7, 2, LIST,
+                      datetime.now(UTC), score=0.0)  # fmt: skip
+        empty = replace(made, task_id=tasks[1], shadow=False, set_size=0, score=0.005)
+        wide = replace(made, task_id=tasks[2], shadow=False, is_open=True, set_size=None, score=0.001)
+        record_served(session, [made, empty, wide])
+    client = app.test_client()
+    rows = list(csv.DictReader(io.StringIO(client.get(f"/dashboard/projects/{UID}/figures/queue.csv").text)))
+    assert [row["task"] for row in rows[:3]] == ["5001", "5003", "5002"]
+    audit, opened, nothing = rows[:3]
+    assert audit["set_size"] == "audit, shown blank"
+    assert {value for name, value in audit.items() if name not in {"task", "set_size"}} == {""}
+    assert (opened["set_size"], nothing["set_size"]) == ("open", "empty")
+    assert "audit, shown blank" in client.get(f"/dashboard/projects/{UID}").text
