@@ -20,6 +20,7 @@ from backend.evaluation.second_looks import (
     Trial,
     decode_planted,
     label_order_trial,
+    picked_trial,
     queue_trial,
     run_trial,
 )
@@ -58,6 +59,12 @@ def main(files: tuple[Path, ...], cache: Path, model: str, rows: int, trials: in
     early = label_order_trial(data, rng=np.random.default_rng(2), first=0.05)
     for name, found in label_order_trial(data, rng=np.random.default_rng(2)).items():
         click.echo(f"  {name:40} {early[name]:.1%}  {found:.1%}")
+    click.echo("\nlabels of the most doubtful texts, picked by a queue: share of right ones listed at 0.1, recall")
+    for top in (0.5, 0.2):
+        made = [picked_trial(data, rng=np.random.default_rng([3, i]), top=top) for i in range(trials)]
+        for name in made[0]:
+            rate, recall = np.mean([each[name] for each in made], axis=0)
+            click.echo(f"  most doubtful {top:.0%}, {name:24} {rate:.1%}  {recall:.1%}")
     if false_out is not None:
         _write_false(main_trials[0], data, sources, files, rows, false_out)
 

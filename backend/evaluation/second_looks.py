@@ -23,7 +23,7 @@ from backend.store.types import TextSpan
 from backend.tagger.readers import LabelledText
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tagger import Tagger
-from conformal.discoveries import weakest_label
+from conformal.discoveries import discover, reference_p_values, weakest_label
 from conformal.quantile import Floats
 from conformal.subsequence import Ints, candidate_spans, listing_floor
 from conformal.trellis import entity_marginals, kbest, log_probability
@@ -248,4 +248,35 @@ def label_order_trial(
     return {
         name: float(wrong[np.argsort(-values, kind="stable")[:count]].sum() / max(wrong.sum(), 1))
         for name, values in orders.items()
+    }
+
+
+def picked_trial(
+    data: PlantedTexts, *, rng: np.random.Generator, share: float = 0.05, fdr: str = "0.1", top: float = 0.2
+) -> dict[str, tuple[float, float]]:
+    """Return (share of right labels on the list, recall) for labels of tasks that a queue picked by the model's doubt.
+
+    Half of the texts are drawn at random and rightly labelled; of the other half the most doubtful (`top`) are
+    labelled, some wrongly. Compared are one reference for all, and the groups of equal doubt that are used.
+    """
+    size = len(data)
+    drawn = rng.permutation(size) < size // 2
+    others = np.flatnonzero(~drawn)
+    picked = others[np.argsort(-data.review[others], kind="stable")[: round(top * others.size)]]
+    wrong = np.zeros(size, np.bool_)
+    wrong[picked] = rng.random(picked.size) < share
+    kept = np.concatenate([np.flatnonzero(drawn), picked])
+    scores = np.take_along_axis(data.score, wrong.astype(np.int64)[:, None], axis=1)[:, 0]
+    blank = np.zeros(kept.size, np.bool_)
+    table = LookTable(kept, scores[kept], data.review[kept], rng.random(kept.size), drawn[kept], blank, blank)
+    grouped = find_looks(table, fdr=fdr)
+    listed = {
+        "one reference for all": picked[
+            discover(reference_p_values(scores[picked], scores[kept[grouped.reference]]), fdr)
+        ],
+        "groups of equal doubt": kept[[at for at in grouped.listed if not table.drawn[at]]],
+    }
+    return {
+        name: (float((~wrong[rows]).mean()) if rows.size else 0.0, float(wrong[rows].sum() / max(wrong.sum(), 1)))
+        for name, rows in listed.items()
     }
