@@ -29,14 +29,17 @@ from backend.tagger.tagger import BUNDLED, Tagger, load_tagger
 
 
 @click.command()
-@click.option("--data", "files", multiple=True, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--cache", required=True, type=click.Path(path_type=Path))
+@click.option("--data", "files", multiple=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--cache", type=click.Path(path_type=Path), default=Path(".second-looks"), show_default=True)
 @click.option("--model", default=BUNDLED)
 @click.option("--rows", default=4000, show_default=True, help="Sentences of each file, drawn at random.")
 @click.option("--trials", default=20, show_default=True)
 @click.option("--false", "false_out", type=click.Path(path_type=Path), help="Write unplanted labels on the list there.")
 def main(files: tuple[Path, ...], cache: Path, model: str, rows: int, trials: int, false_out: Path | None) -> None:
     """Print every table."""
+    if not files:
+        click.echo("Needs labelled files (--data); figures of nine languages are in docs/results/second-looks.md.")
+        return
     data, sources = _decode(load_tagger(model), files, cache=cache, rows=rows)
     click.echo(f"{len(data):,} sentences; best labeling wrong in {data.wrong.mean():.1%}")
     click.echo("errors by kind: " + ", ".join(f"{k} {np.mean(data.kind == i):.1%}" for i, k in enumerate(KINDS)))
