@@ -151,23 +151,21 @@ def refresh_looks(
         store.run(lambda session, looks=looks: record_looks(session, project.id, model_id=model.id, looks=looks))  # type: ignore[misc]
         if progress is not None:
             progress(len(tasks))
-    return store.run(lambda session: make_lists(session, project.id, model_id=model.id, fdr=fdr))
+    return make_lists(store, project.id, model_id=model.id, fdr=fdr)
 
 
-def make_lists(session: Session, project_id: int, *, model_id: int, fdr: str | None = None) -> dict[str, Any]:
-    """Make the lists of a project from the labels that were scored, and keep their figures."""
-    level = fdr or str((get_state(session, project_id, STATE) or {}).get("fdr", FDR))
-    table = load_looks(session, project_id, model_id=model_id)
+def make_lists(store: Store, project_id: int, *, model_id: int, fdr: str | None = None) -> dict[str, Any]:
+    """Make the lists of a project from the labels that were scored, and keep their figures.
+
+    Labels are read in one transaction and marked in another, which is short. A label that changes between the two is
+    not shown: entries of another revision than the label's are left out.
+    """
+    with store.read() as session:
+        level = fdr or str((get_state(session, project_id, STATE) or {}).get("fdr", FDR))
+        table = load_looks(session, project_id, model_id=model_id)
+        scored, lost = count_looks(session, project_id, model_id=model_id)
     found = find_looks(table, fdr=level)
     ids = table.id.tolist()
-    mark_looks(
-        session,
-        project_id,
-        model_id=model_id,
-        listed={ids[at]: p for at, p in found.listed.items()},
-        check=[ids[at] for at in found.check],
-    )
-    scored, lost = count_looks(session, project_id, model_id=model_id)
     known = {
         "fdr": level,
         "model": model_id,
@@ -179,10 +177,16 @@ def make_lists(session: Session, project_id: int, *, model_id: int, fdr: str | N
         "picked": int(found.picked.size),
         "listed": len(found.listed),
         "check": len(found.check),
-        "at": database_now(session).isoformat(),
     }
-    set_state(session, project_id, STATE, known)
-    return known
+
+    def keep(session: Session) -> dict[str, Any]:
+        listed = {ids[at]: p for at, p in found.listed.items()}
+        mark_looks(session, project_id, model_id=model_id, listed=listed, check=[ids[at] for at in found.check])
+        figures = known | {"at": database_now(session).isoformat()}
+        set_state(session, project_id, STATE, figures)
+        return figures
+
+    return store.run(keep)
 
 
 def run_second_looks(context: WorkContext, job: JobRecord) -> dict[str, Any]:

@@ -201,7 +201,9 @@ def mark_looks(
     """Make these the list: `listed` by row id with their p-values, `check` the reference labels to look at first."""
     session.execute(
         sa.update(SecondLook)
-        .where(SecondLook.project_id == project_id, SecondLook.model_id == model_id, SecondLook.state != "")
+        .where(
+            SecondLook.project_id == project_id, SecondLook.model_id == model_id, SecondLook.state.in_([LISTED, CHECK])
+        )
         .values(state="", p_value=None)
     )
     marks = [(row, LISTED, p) for row, p in listed.items()] + [(row, CHECK, None) for row in check]
@@ -213,7 +215,11 @@ def mark_looks(
     if marks:
         session.execute(
             sa.update(SecondLook)
-            .where(SecondLook.project_id == project_id, SecondLook.model_id == model_id, SecondLook.state != "")
+            .where(
+                SecondLook.project_id == project_id,
+                SecondLook.model_id == model_id,
+                SecondLook.state.in_([LISTED, CHECK]),
+            )
             .values(listed_revision=SecondLook.label_revision)
         )
     session.expire_all()
