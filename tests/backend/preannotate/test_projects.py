@@ -75,7 +75,9 @@ def test_a_run_that_was_killed_here_is_not_waited_for(store: Store, project: Pro
 
 
 @pytest.mark.parametrize(
-    "holder", [f"preannotate:{socket.gethostname()}:{os.getpid()}", "preannotate:elsewhere:1", "worker:x:1", "odd"]
+    "holder",
+    [f"preannotate:{socket.gethostname()}:{os.getpid()}", "preannotate:elsewhere:1", "worker:x:1", "odd"],
+    ids=["this", "elsewhere", "worker", "odd"],
 )
 def test_others_may_be_alive(holder: str) -> None:
     assert not projects._is_dead(holder)
