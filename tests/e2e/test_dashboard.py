@@ -33,6 +33,7 @@ PAGES = {
     "refit": f"/dashboard/projects/{UID}/actions/refit",
     "sync": f"/dashboard/projects/{UID}/actions/sync",
     "alpha": f"/dashboard/projects/{UID}/actions/alpha?alpha=0.2",
+    "keep": f"/dashboard/projects/{UID}/actions/keep?task=1000",
     "try": "/dashboard/try",
     "error": "/dashboard/projects/404",
 }
@@ -163,9 +164,23 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
     page.get_by_role("button", name="Serve version 1").click()
     watched.settle()
     watched.has("The earlier version serves from now on")
+    page.get_by_role("link", name="The label of task 1000 is right").click()
+    watched.has("Is the label of task 1000 right as it is?")
+    page.get_by_role("button", name="It is right").click()
+    watched.settle()
+    watched.has("The label is kept as right and leaves the list")
+    assert page.get_by_role("link", name="The label of task 1000 is right").count() == 0
+    assert page.get_by_role("link", name="The label of task 1001 is right").count() == 1
     history = page.locator("article", has=page.locator("#actions")).locator("tbody tr")
     assert [row.split("\t")[1:3] for row in history.all_inner_texts()] == [
-        [who, what] for what in ("serve an earlier version", "alpha", "reconcile", "fit thresholds again")
+        [who, what]
+        for what in (
+            "found a label right at a second look",
+            "serve an earlier version",
+            "alpha",
+            "reconcile",
+            "fit thresholds again",
+        )
     ]
     assert page.url.startswith(base)
 
