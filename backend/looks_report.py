@@ -59,7 +59,7 @@ def summarise(known: Mapping[str, Any], *, shown: int) -> str:
     """Say in a sentence or two what the list is worth, and what would make it better."""
     if "at" not in known:
         return "No label was judged yet: labels are judged after each refit, or now with `surespan second-looks`."
-    share = f"{float(known['fdr']):.0%}"
+    share = f"{100 * float(known['fdr']):g} %"
     least = least_discoveries(known)
     if shown:
         said = (
@@ -79,7 +79,7 @@ def summarise(known: Mapping[str, Any], *, shown: int) -> str:
             f"{known['tested'] + known['picked']:,} must."
         )
     if known["check"]:
-        said += " Errors among the reference labels shorten the list: check the strangest of them first, below."
+        said += " Errors among the reference labels shorten the list: check the strangest of those first."
     return said
 
 

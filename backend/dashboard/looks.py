@@ -32,8 +32,7 @@ def listed(subject: Subject) -> Figure:
             "Least plausible word",
             "Its label’s probability",
             "P-value",
-            share=[4],
-            number=[5],
+            number=[4, 5],
         ),
         rows,
         summarise(known, shown=0),
@@ -51,7 +50,7 @@ def check(subject: Subject) -> Figure:
         "The strangest labels among those that others are compared with. Correct them in Label Studio, or say that "
         "they are right: every error found here lets the list of probable errors grow. Nothing is promised about "
         "how many of these are wrong.",
-        columns("Task", "Label has", "Model says", "Least plausible word", "Its label’s probability", share=[4]),
+        columns("Task", "Label has", "Model says", "Least plausible word", "Its label’s probability", number=[4]),
         tuple(_row(subject, each) for each in found),
         "None now: either no labels were judged yet, or the strangest reference labels have all been checked.",
         links=tuple(_links(subject, each) for each in found),

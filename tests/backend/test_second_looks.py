@@ -156,7 +156,7 @@ def test_the_whole_loop(labelled: tuple[Store, ProjectRecord, ModelRecord, set[s
     assert entry["instead"], entry
     assert entry["implausible"][0]["probability"] < entry["instead"][0]["probability"]
     assert entry["text"][entry["word"]["start"] : entry["word"]["end"]] == entry["word"]["text"]
-    assert "at most 20%" in report["summary"]
+    assert "at most 20 %" in report["summary"]
 
 
 def test_what_was_settled_stays_off_the_list_until_it_changes(

@@ -31,8 +31,8 @@ def test_the_page_shows_both_lists_with_their_evidence(listed: Flask) -> None:
     assert "Labels that are probably wrong" in page
     assert "PER “t” (0.04 %)" in page
     assert "LOC “text” (97 %)" in page
-    assert "at most 10% are expected to be right" in page
-    assert "check the strangest of them first" in page
+    assert "at most 10 % are expected to be right" in page
+    assert "check the strangest of those first" in page
     assert page.count(">It is right</a>") == 3
     table = listed.test_client().get(f"{PAGE}/figures/second-looks.csv").text.splitlines()
     assert table[0] == "task,label_has,model_says,least_plausible_word,its_label_s_probability,p_value"
