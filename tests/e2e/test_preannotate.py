@@ -182,7 +182,7 @@ def test_ten_thousand_tasks_killed_twice(
 def test_beside_a_service_and_while_label_studio_fetches(service: ServiceFactory, project: ProjectFactory) -> None:
     """The service publishes on its own, Label Studio retrieves all predictions, and the command runs: no task twice."""
     here = service()
-    work = project(numbered_texts(300), title="Beside a service")
+    work = project(numbered_texts(100), title="Beside a service")
     asked = ("--project", str(work.id), "--backend-url", here.url, "--sampling", "keep", "--yes", "--json")
     here.run("connect", *asked)  # queues a publication, which the service begins at once
     fetching = threading.Thread(target=work.predict)
