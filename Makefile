@@ -67,7 +67,7 @@ $(LABEL_STUDIO): | $(VENV)/.installed-test
 
 test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch coverage
 	$(call say,pytest)
-	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
 	@for file in benchmarks/*.py; do \

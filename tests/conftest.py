@@ -1,7 +1,10 @@
 """Settings shared by all tests."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -19,13 +22,26 @@ hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=300, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
-_END_TO_END = Path(__file__).parent / "e2e"
+_END_TO_END = "tests/e2e/"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file on one process, and all end-to-end tests, which share one Label Studio, on another from the start."""
-    items.sort(key=lambda item: _END_TO_END not in item.path.parents)
-    for item in items:
-        group = "end-to-end" if _END_TO_END in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Begin with the end-to-end tests: they take longest, and mostly wait."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_END_TO_END))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Keep the tests of a file on one process, and all end-to-end tests, which share one Label Studio."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - called by xdist only
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _END_TO_END if nodeid.startswith(_END_TO_END) else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
