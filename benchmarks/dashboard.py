@@ -218,6 +218,9 @@ LABELLED = (
        FROM g WHERE i <= :middle""",
     """monitor_rows (project_id, model_id, task_id, position, stratum, score)
        SELECT :project, :model, i, i, 'de/1-10', 0.5 FROM g WHERE i <= :middle""",
+    """second_looks (id, project_id, model_id, task_id, label_revision, score, doubt, place, evidence, state,
+                    updated_at)
+       SELECT i, :project, :model, i, 1, 0.5, 0.1, 0.5, '{{}}', '', :now FROM g WHERE i <= :middle""",
     """events (id, delivery, received_at, action, project_key, payload, state, attempts, claims, due_at, processed_at)
        SELECT i, 'd' || i, :now, 'ANNOTATION_CREATED', '7', '{{}}', 'done', 1, 1, :now, :now
        FROM g WHERE i <= :middle""",
