@@ -10,8 +10,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -119,6 +121,13 @@ def _lives(group: int) -> bool:
     return True
 
 
+def patient(project: Project) -> Project:
+    """The same project, for a caller who waits until Label Studio has fetched all predictions; close its client."""
+    server = project.server
+    client = httpx.Client(base_url=server.url, headers=dict(server.client.headers), timeout=1800.0, trust_env=False)
+    return replace(project, server=replace(server, client=client))
+
+
 def unstarted(label_studio: LabelStudioServer, tmp_path_factory: pytest.TempPathFactory) -> Service:
     """A service's database and settings, without the service."""
     directory = tmp_path_factory.mktemp("preannotate")
@@ -185,11 +194,13 @@ def test_beside_a_service_and_while_label_studio_fetches(service: ServiceFactory
     work = project(numbered_texts(100), title="Beside a service")
     asked = ("--project", str(work.id), "--backend-url", here.url, "--sampling", "keep", "--yes", "--json")
     here.run("connect", *asked)  # queues a publication, which the service begins at once
-    fetching = threading.Thread(target=work.predict)
+    waiting = patient(work)
+    fetching = threading.Thread(target=waiting.predict)
     fetching.start()
     runs = Runs(here, work, "--jobs", "1", "--batch", "50")
     runs.finish()
     fetching.join()
+    waiting.server.client.close()
     made = runs.finish()  # what Label Studio stored after the last look is found now
     here.wait_for_jobs(work)
     assert made["agrees"], made
