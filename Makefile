@@ -66,6 +66,8 @@ $(LABEL_STUDIO): | $(VENV)/.installed-test
 	@$(BIN)/surespan demo --install-only || [ "$${CI:-}" != true ]
 
 test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch coverage
+	$(call say,compiling the kernels once, for all processes of the tests)
+	@$(BIN)/python -c 'from conformal.trellis.warmup import warm_up; warm_up()'
 	$(call say,pytest)
 	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -199,7 +199,8 @@ class Service:
             directory=self.directory,
         )
         self._child.wait_until_up(WAIT)
-        wait_for(lambda: self.call("GET", "/health")["model"] == "ready", "the model is loaded")
+        # The first one after an installation compiles the kernels, perhaps beside other tests that do the same.
+        wait_for(lambda: self.call("GET", "/health")["model"] == "ready", "the model is loaded", seconds=5 * WAIT)
         return self
 
     def stop(self) -> int:
