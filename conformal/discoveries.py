@@ -151,7 +151,8 @@ def worth_checking(reference: npt.ArrayLike, checked: npt.ArrayLike, tested: npt
         raise InvalidArgument(f"expected a mark per reference score ({known.size}), got {done.size}")
     order = np.argsort(-known, kind="stable")
     ordered, right = known[order], done[order]
-    k = others.size - np.searchsorted(others, ordered, side="left")  # tested ones at or above this place
+    below = np.append(ordered[1:], 0.0)  # the next reference score, or the plainest that there is
+    k = others.size - np.searchsorted(others, below, side="right")  # tested ones that only these places stand above
     seen = int(np.argmin(right)) if not right.all() else right.size  # checked without a gap from the strangest on
     wrong = 1.0
     if _SEEN <= seen < right.size:

@@ -1,5 +1,6 @@
-"""All scores of a (project, model) as arrays, for a refit: one query per cell, through an index that holds all columns.
+"""All scores of a (project, model) as arrays, for a refit.
 
+One query per cell, through an index that holds all columns, and one for the entities of many cells.
 PostgreSQL packs a cell's rows into one value in its own binary format, which numpy reads in place: a message per row
 would cost several times more than reading the index. SQLite hands its numbers out one by one, into one flat array.
 Doubles come back bit for bit on both, `+inf` included.
@@ -8,7 +9,7 @@ Doubles come back bit for bit on both, `+inf` included.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -25,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SCORES = {"nll": "f", "rank": "f", "cumulative": "f", "weight": "f", "task_id": "i"}
+_JOINED = 500_000
 _TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "i": np.int64}
 
 
@@ -96,8 +98,8 @@ def load_entities(
     """
     sources = [
         "FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id "
-        f"WHERE s.cell_id = {int(cell.id)} AND {_counted(at_revision)}"
-        for cell in cells
+        f"WHERE s.cell_id IN ({', '.join(str(int(cell.id)) for cell in some)}) AND {_counted(at_revision)}"
+        for some in _together(cells)
     ]
     names = sorted(set(labels)) or sorted(
         {str(row[0]) for each in sources for row in session.execute(sa.text(f"SELECT DISTINCT e.label {each}"))}
@@ -130,6 +132,18 @@ def load_entities(
         place=place,
         rank=rank,
     )
+
+
+def _together(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Yield cells in groups of about `_JOINED` rows: a join for each cell alone would read all entities every time."""
+    group: list[Cell] = []
+    for cell in cells:
+        group.append(cell)
+        if sum(each.n for each in group) >= _JOINED:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _counted(revision: int | None) -> str:
