@@ -394,13 +394,17 @@ def test_calibration_rows_hold_the_scores_of_the_labels(afternoon: Afternoon, st
     for task, row in rows.items():
         text = afternoon.text(task)
         (tagged,) = tagger.potentials([text])
-        best = kbest(tagged.potentials, 1000)
+        best = kbest(tagged.potentials, 10_000)
         tokens = tagged.tokens
         ranked = [
             tuple(TextSpan(tokens[s.start].start, tokens[s.end - 1].end, s.label) for s in tagger.space.spans(labeling))
             for labeling in best.labels
         ]
-        place = ranked.index(tuple(afternoon.done[task].spans or ()))
+        label = tuple(afternoon.done[task].spans or ())
+        if label not in ranked:  # which task is submitted empty is drawn by lot, and some have names all over
+            assert row.scores.rank > len(ranked), text
+            continue
+        place = ranked.index(label)
         assert row.scores.rank == place + 1, text
         assert row.scores.nll == pytest.approx(-best.log_probabilities[place], rel=1e-6, abs=1e-9)
         summed = math.fsum(math.exp(each) for each in best.log_probabilities[: place + 1])
