@@ -122,6 +122,6 @@ def test_the_image_is_built_from_what_is_there_and_runs_as_nobody_special() -> N
     lines = [line.split()[0] for line in DOCKERFILE.splitlines() if line and line[0].isupper()]
     assert lines.index("USER") < lines.index("ENTRYPOINT")
     assert re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE) == ["surespan"]
-    requirement = re.search(r'"(torch[^"]+)"', (ROOT / "pyproject.toml").read_text())
-    assert requirement is not None
-    assert f'"{requirement[1]}"' in DOCKERFILE  # the same range as the package's
+    # Packages come with the wheel's own ranges, from wherever the builder's pip takes them.
+    assert re.findall(r"pip install (?!--no-cache-dir \"setuptools)(\S+)", DOCKERFILE) == ["/dist/*.whl"]
+    assert not re.search(r"https?://|index-url|INDEX", DOCKERFILE)
