@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,26 +143,25 @@ def refit(
         details = _details(inputs, after, n_min=n_min, rows=len(tasks), policy=policy, skipped=skipped)
         if adaptive is not None:
             details["adaptive"] = adaptive
+        write = partial(
+            write_version,
+            project_id=project.id,
+            model_id=model.id,
+            alpha=alpha,
+            method=chosen.name,
+            evidence="+".join(sorted(inputs.kinds)) or "none",
+            guarantee=guarantee.value,
+            input_revision=inputs.revision,
+            content=content,
+            thresholds=list(summaries.values()),
+            details=details,
+            reason=reason,
+        )
         try:
-            with store.write() as session:
-                _refuse_newer(session, project, model, previous)
-                version = write_version(
-                    session,
-                    project.id,
-                    model_id=model.id,
-                    alpha=alpha,
-                    method=chosen.name,
-                    evidence="+".join(sorted(inputs.kinds)) or "none",
-                    guarantee=guarantee.value,
-                    input_revision=inputs.revision,
-                    content=content,
-                    thresholds=list(summaries.values()),
-                    details=details,
-                    reason=reason,
-                )
-                if within is not None:
-                    within(session)
-        except _Overtaken:
+            version = store.run(
+                partial(_activate, project=project, model=model, previous=previous, write=write, within=within)
+            )
+        except _Overtaken:  # also by this very version, when the answer to its commit was lost
             continue
         return Refit(version, previous, _changes(inputs, summaries, after, alpha, details["guarantees"]))
     raise StoreConflict(f"project {project.uid}: expected no other refit meanwhile, got {_ATTEMPTS}: try again")
@@ -228,6 +228,22 @@ def queue_publish(session: Session, *, project: ProjectRecord) -> None:
 
 class _Overtaken(StoreConflict):
     """Another process activated a version after this refit had read its rows."""
+
+
+def _activate(
+    session: Session,
+    *,
+    project: ProjectRecord,
+    model: ModelRecord,
+    previous: VersionRecord | None,
+    write: Callable[[Session], VersionRecord],
+    within: Callable[[Session], None] | None,
+) -> VersionRecord:
+    _refuse_newer(session, project, model, previous)
+    version = write(session)
+    if within is not None:
+        within(session)
+    return version
 
 
 def _refuse_newer(session: Session, project: ProjectRecord, model: ModelRecord, previous: VersionRecord | None) -> None:

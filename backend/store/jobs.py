@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
 from backend.errors import LeaseLost
@@ -53,13 +54,19 @@ def enqueue_job(
         "progress_done": 0,
         "progress_note": "",
     }
-    session.execute(
+    asked = (
         insert(session, Job)
         .values(row)
         .on_conflict_do_nothing(index_elements=["key"], index_where=sa.text("state = 'queued'"))
+        .returning(Job.id)
     )
-    found = session.execute(sa.select(Job.id).where(Job.key == key, Job.state == "queued"))
-    return int(found.scalar_one())
+    waiting = sa.select(Job.id).where(Job.key == key, Job.state == "queued")
+    while True:
+        found = session.execute(asked).scalar_one_or_none()
+        found = session.execute(waiting).scalar_one_or_none() if found is None else found
+        if found is not None:
+            return int(found)
+        # The run that was waiting has begun between the two statements: it does not count any more.
 
 
 def acquire_job(
@@ -170,12 +177,21 @@ def fail_job(session: Session, job: JobRecord, error: BaseException, *, retry_af
     row = _held(session, job)
     now = database_now(session)
     row.error, row.holder, row.lease_until = plain(f"{type(error).__name__}: {error}", 1000), None, None
-    queued = session.execute(sa.select(Job.id).where(Job.key == row.key, Job.state == "queued")).first()
-    if retry_after is None or queued is not None:
-        row.state, row.finished_at = "failed", now
-    else:
-        row.state, row.run_after = "queued", now + retry_after
+    if retry_after is not None and _queue_again(session, row, now + retry_after):
+        return
+    row.state, row.finished_at = "failed", now
     session.flush()
+
+
+def _queue_again(session: Session, row: Job, at: datetime) -> bool:
+    """Let the run wait once more; False when a newer request waits, which the index decides in the same moment."""
+    try:
+        with session.begin_nested():
+            row.state, row.run_after = "queued", at
+            session.flush()
+    except IntegrityError:
+        return False
+    return True
 
 
 def release_jobs(session: Session, *, holder: str) -> int:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from backend.errors import LeaseLost, NotFound, StoreConflict
 from backend.store import Store
@@ -131,6 +132,38 @@ def test_failures_wait_or_end(store: Store) -> None:
         failed = load_job(session, again.id)
     assert failed is not None
     assert failed.state == "failed", "a newer request waits already"
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)  # writers of SQLite queue: nobody comes in between
+def test_a_run_that_begins_while_another_is_asked_for_does_not_count_as_waiting(url: str, store: Store) -> None:
+    first = ask(store)
+    with Store(url) as asking:
+
+        def begin(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("INSERT INTO jobs") and not begun:
+                begun.append(take(store, "a"))
+
+        begun: list[JobRecord | None] = []
+        sa.event.listen(asking.engine, "after_cursor_execute", begin)
+        second = ask(asking)
+    assert begun[0] is not None
+    assert begun[0].id == first
+    assert second != first
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)  # writers of SQLite queue: nobody comes in between
+def test_a_request_that_arrives_while_a_run_fails_takes_its_place(url: str, store: Store) -> None:
+    ask(store)
+    held = take(store, "a")
+    assert held is not None
+    with Store(url) as failing:
+        sa.event.listen(failing.engine, "savepoint", lambda *_: asked.append(ask(store)))
+        asked: list[int] = []
+        with failing.write() as session:
+            fail_job(session, held, ValueError("no model"), retry_after=NOW)
+    with store.read() as session:
+        states = {job.id: (job.state, job.error) for job in list_jobs(session)}
+    assert states == {held.id: ("failed", "ValueError: no model"), asked[0]: ("queued", None)}
 
 
 def test_monitors_take_each_step_once(store: Store) -> None:
