@@ -386,6 +386,7 @@ def test_history_keeps_what_was_changed_and_deleted(afternoon: Afternoon, store:
 def test_calibration_rows_hold_the_scores_of_the_labels(afternoon: Afternoon, store: Store) -> None:
     from backend.tagger.tagger import load_tagger  # noqa: PLC0415 - torch is needed here only
     from conformal import kbest  # noqa: PLC0415
+    from conformal.scores import DEFAULT_LIMIT  # noqa: PLC0415
 
     tagger = load_tagger()
     rows = rows_of(afternoon)
@@ -394,7 +395,7 @@ def test_calibration_rows_hold_the_scores_of_the_labels(afternoon: Afternoon, st
     for task, row in rows.items():
         text = afternoon.text(task)
         (tagged,) = tagger.potentials([text])
-        best = kbest(tagged.potentials, 10_000)
+        best = kbest(tagged.potentials, DEFAULT_LIMIT)
         tokens = tagged.tokens
         ranked = [
             tuple(TextSpan(tokens[s.start].start, tokens[s.end - 1].end, s.label) for s in tagger.space.spans(labeling))
@@ -402,7 +403,8 @@ def test_calibration_rows_hold_the_scores_of_the_labels(afternoon: Afternoon, st
         ]
         label = tuple(afternoon.done[task].spans or ())
         if label not in ranked:  # which task is submitted empty is drawn by lot, and some have names all over
-            assert row.scores.rank > len(ranked), text
+            assert (row.scores.rank, row.scores.cumulative) == (math.inf, math.inf), text
+            assert row.scores.nll > -best.log_probabilities[-1], text
             continue
         place = ranked.index(label)
         assert row.scores.rank == place + 1, text

@@ -59,12 +59,13 @@ def everything(project: Project) -> dict[str, Any]:
 
 
 def predicted(project: Project) -> list[dict[str, Any]]:
-    """The tasks with all their predictions, once each has some."""
+    """The tasks with all their predictions, once each has some and a score (which is read before they are)."""
 
     def fetch() -> list[dict[str, Any]] | None:
         answer = project.server.call("GET", "/api/tasks/", project=project.id, page_size=100, fields="all")
         tasks: list[dict[str, Any]] = answer["tasks"]
-        return tasks if all(task["predictions"] for task in tasks) else None
+        ready = all(task["predictions"] and task["predictions_score"] is not None for task in tasks)
+        return tasks if ready else None
 
     found: list[dict[str, Any]] = wait_for(fetch, "every task has predictions")
     return found

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from backend.errors import LabelStudioError
-from backend.labelstudio.client import Json, LabelStudio, read_moment
+from backend.labelstudio.client import Json, LabelStudio
+from backend.labelstudio.payloads import read_moment
 from backend.settings import load_settings
 from backend.store import open_store
 from backend.store.labels import list_labels
