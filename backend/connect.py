@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+from sqlalchemy.orm import Session
 
 from backend.errors import LabelStudioError
 from backend.http.security import SECRET_HEADER
-from backend.labelstudio.client import Json, LabelStudio, project_uid, read_moment
+from backend.labelstudio.client import Json, LabelStudio, project_uid
 from backend.labelstudio.config import Target, parse_config
 from backend.labelstudio.editing import add_flag, show_difference, with_paragraph
+from backend.labelstudio.payloads import read_moment
 from backend.labelstudio.tabs import default_tab, tabs_for
 from backend.settings import Settings
 from backend.store import Store
@@ -72,6 +74,19 @@ class Connected:
     notes: list[str] = field(default_factory=list)
 
 
+def know_project(session: Session, remote: Json) -> ProjectRecord:
+    """Return a project of Label Studio, written down with a salt if it is not known yet."""
+    project = ensure_project(
+        session,
+        project_uid(remote),
+        title=remote["title"],
+        label_config=remote["label_config"],
+        sampling=remote["sampling"],
+    )
+    ensure_salt(session, project.id)
+    return project
+
+
 class Connector:
     """Connects one project. `ask` is given a question and answers it; `say` is told what happens."""
 
@@ -107,15 +122,8 @@ class Connector:
         return done
 
     def _open(self, remote: Json) -> tuple[ProjectRecord, Json]:
-        def work(session: Any) -> tuple[ProjectRecord, Json]:  # noqa: ANN401 - SQLAlchemy's session
-            project = ensure_project(
-                session,
-                project_uid(remote),
-                title=remote["title"],
-                label_config=remote["label_config"],
-                sampling=remote["sampling"],
-            )
-            ensure_salt(session, project.id)
+        def work(session: Session) -> tuple[ProjectRecord, Json]:
+            project = know_project(session, remote)
             return project, get_state(session, project.id, CONNECTION) or {}
 
         return self._store.run(work)
@@ -271,7 +279,7 @@ class Connector:
     def _record(self, project: ProjectRecord, remote: Json, wishes: Wishes) -> None:
         now = datetime.now(UTC)
 
-        def work(session: Any) -> None:  # noqa: ANN401 - SQLAlchemy's session
+        def work(session: Session) -> None:
             ensure_project(
                 session,
                 project.uid,

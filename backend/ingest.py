@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from backend.errors import InvalidLabelConfig
-from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id, read_time
+from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id
 from backend.labelstudio.config import LabelConfig, Target, TextTag, parse_config
-from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, kind_of, read_tasks
+from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, kind_of, read_tasks, read_time
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.draws import was_shown_undrawn
 from backend.store.events import Outcome, append_events

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.labelstudio.annotations import read_time
 from backend.labelstudio.identity import ModelHeader
+from backend.labelstudio.payloads import read_time
 from backend.settings import Settings
 from backend.store.calibration import head_revision, load_cells
 from backend.store.engine import database_now

@@ -41,8 +41,8 @@ from backend.tagger.spans import CharSpan, to_token_spans
 from backend.tagger.tagger import Tagged, Tagger
 from conformal.discoveries import discover, reference_p_values, weakest_label, worth_checking
 from conformal.labels import LabelSpace, Span
-from conformal.subsequence import candidate_spans, listing_floor
-from conformal.trellis import entity_marginals, kbest
+from conformal.subsequence import Candidates, candidate_spans, listing_floor
+from conformal.trellis import KBest, entity_marginals, kbest
 
 if TYPE_CHECKING:
     from backend.work import WorkContext
@@ -235,6 +235,23 @@ def score_texts(tagger: Tagger, texts: Sequence[LabelledText]) -> list[tuple[flo
     return [_score(text, made, space) for text, made in zip(texts, tagged, strict=True)]
 
 
+def best_list(space: LabelSpace, top: KBest, found: Candidates) -> RankedList:
+    """Return the best labeling alone with its candidate spans, in tokens: what the value of a look comes from."""
+    best = space.spans(top.labels[0])
+    own = {(span.start, span.end) for span in best}
+    return RankedList(
+        space.classes,
+        (float(top.log_probabilities[0]),),
+        (tuple(TextSpan(*span) for span in best),),
+        exhausted=False,
+        candidates=tuple(
+            Candidate(*key, tuple(row[:-1]))
+            for key, row in zip(found.keys, found.probabilities.tolist(), strict=True)
+            if 1.0 - row[-1] >= P_MIN or key in own
+        ),
+    )
+
+
 def _score(text: LabelledText, tagged: Tagged, space: LabelSpace) -> tuple[float, float, dict[str, Any]]:
     alignment = to_token_spans(
         text.spans, tagged.tokens, text=text.text, boundaries=tagged.boundaries, classes=space.classes
@@ -251,18 +268,7 @@ def _score(text: LabelledText, tagged: Tagged, space: LabelSpace) -> tuple[float
         for (start, end), row in zip(found.keys, found.probabilities.tolist(), strict=True)
         for name, p in zip(space.classes, row, strict=False)
     }
-    near = {(span.start, span.end) for span in best}
-    listed = RankedList(
-        space.classes,
-        (float(top.log_probabilities[0]),),
-        (tuple(TextSpan(*span) for span in best),),
-        exhausted=False,
-        candidates=tuple(
-            Candidate(*key, tuple(row[:-1]))
-            for key, row in zip(found.keys, found.probabilities.tolist(), strict=True)
-            if 1.0 - row[-1] >= P_MIN or key in near
-        ),
-    )
+    listed = best_list(space, top, found)
 
     def describe(span: Span) -> list[Any]:
         start, end = tagged.tokens[span.start].start, tagged.tokens[span.end - 1].end

@@ -16,10 +16,9 @@ from safetensors.numpy import load_file, save_file
 
 from backend.evaluation.actions import count_actions
 from backend.evaluation.planted import KINDS, plant_error
-from backend.second_looks import P_MIN, find_looks
-from backend.store.ranked import Candidate, RankedList, review_value
+from backend.second_looks import P_MIN, best_list, find_looks
+from backend.store.ranked import review_value
 from backend.store.second_looks import LookTable
-from backend.store.types import TextSpan
 from backend.tagger.readers import LabelledText
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tagger import Tagger
@@ -102,16 +101,7 @@ def decode_planted(
                 continue
             best = space.spans(top.labels[0])
             candidates = candidate_spans(found, space, p_min=P_MIN, extra=best)
-            listed = RankedList(
-                space.classes,
-                (float(top.log_probabilities[0]),),
-                (tuple(TextSpan(*span) for span in best),),
-                exhausted=False,
-                candidates=tuple(
-                    Candidate(*key, tuple(row[:-1]))
-                    for key, row in zip(candidates.keys, candidates.probabilities.tolist(), strict=True)
-                ),
-            )
+            listed = best_list(space, top, candidates)
             both = (aligned.spans, planted.spans)
             rows.append(
                 (

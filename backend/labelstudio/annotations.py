@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from backend.labelstudio.config import LabelConfig, Target
-from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of
+from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_time
 from backend.store.types import AnnotationRecord, TextSpan
 
 MAX_LABEL = 100  # characters that a calibration row keeps
@@ -114,21 +113,6 @@ def matches_text(annotation: Mapping[str, Any], text: str) -> bool:
         if "".join(said.split()) != "".join(text[start:end].split()):
             return False
     return True
-
-
-def read_time(value: object) -> datetime | None:
-    """Return a moment that Label Studio wrote, in UTC; None when it is none.
-
-    >>> read_time("2026-11-16T00:14:01.305864Z").microsecond, read_time("today")
-    (305864, None)
-    """
-    if not isinstance(value, str) or len(value) > 40:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def read_id(frame: object, key: str) -> int:

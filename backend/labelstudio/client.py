@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from backend.labelstudio.payloads import read_moment
 from backend.labelstudio.transport import Transport
 
 Json = dict[str, Any]
@@ -27,16 +28,6 @@ def project_uid(project: Mapping[str, Any]) -> str:
     """
     created = read_moment(str(project["created_at"]))
     return f"{project['id']}.{int(created.timestamp())}"
-
-
-def read_moment(text: str) -> datetime:
-    """Return a time of Label Studio's, in UTC.
-
-    >>> read_moment("2026-11-16T05:24:34.161204Z").isoformat()
-    '2026-11-16T05:24:34.161204+00:00'
-    """
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 class LabelStudio:

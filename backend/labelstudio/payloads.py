@@ -219,18 +219,32 @@ def _task(task: object) -> TaskIn | None:
     return TaskIn(
         id=plain(identity, MAX_TASK_ID) if known else "",
         data=data if isinstance(data, dict) else None,
-        created_at=_moment(task.get("created_at")),
+        created_at=read_time(task.get("created_at")),
         predictions=tuple(each for each in predictions if isinstance(each, dict))
         if isinstance(predictions, list)
         else (),
     )
 
 
-def _moment(value: object) -> datetime | None:
+def read_moment(text: str) -> datetime:
+    """Return a time of Label Studio's, in UTC.
+
+    >>> read_moment("2026-11-16T05:24:34.161204Z").isoformat()
+    '2026-11-16T05:24:34.161204+00:00'
+    """
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def read_time(value: object) -> datetime | None:
+    """Return a moment that Label Studio wrote, in UTC; None when it is none.
+
+    >>> read_time("2026-11-16T00:14:01.305864Z").microsecond, read_time("today")
+    (305864, None)
+    """
     if not isinstance(value, str) or len(value) > 40:
         return None
     try:
-        moment = datetime.fromisoformat(value)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return read_moment(value)
     except (ValueError, OverflowError):
         return None

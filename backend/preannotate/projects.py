@@ -20,8 +20,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from backend.connect import know_project
 from backend.errors import BackendError, LeaseLost, NotFound, StoreError
-from backend.labelstudio.client import Json, LabelStudio, project_uid
+from backend.labelstudio.client import Json, LabelStudio
 from backend.preannotate.engines import Engine, Group
 from backend.preannotate.recipe import Item, recipe_of
 from backend.publish import PUBLISH, Bulk, Published, publish_project
@@ -31,10 +32,8 @@ from backend.serving.views import Views
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.jobs import fail_job, finish_job, heartbeat, release_jobs, running_job, take_job
-from backend.store.projects import ensure_project
 from backend.store.republish import count_blind
 from backend.store.sampling import record_sampling
-from backend.store.state import ensure_salt
 from backend.store.types import JobRecord, ProjectRecord
 from backend.work import WorkContext
 
@@ -144,14 +143,7 @@ def _known(store: Store, remote: Json) -> ProjectRecord:
     """Return the project, written down as connecting would if it is not known yet."""
 
     def work(session: Session) -> ProjectRecord:
-        project = ensure_project(
-            session,
-            project_uid(remote),
-            title=remote["title"],
-            label_config=remote["label_config"],
-            sampling=remote["sampling"],
-        )
-        ensure_salt(session, project.id)
+        project = know_project(session, remote)
         record_sampling(session, project.id, sampling=remote["sampling"], at=datetime.now(UTC), source="sync")
         return project
 

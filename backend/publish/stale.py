@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from backend.labelstudio.client import read_moment
+from backend.labelstudio.payloads import read_moment
 from backend.labelstudio.versions import base_version
 
 

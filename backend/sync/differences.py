@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from backend.labelstudio.client import Json, read_moment
+from backend.labelstudio.client import Json
 from backend.labelstudio.config import TextTag
-from backend.labelstudio.payloads import is_url
+from backend.labelstudio.payloads import is_url, read_moment
 from backend.store.projects import text_hash
 from backend.store.reconcile import KnownAnnotation, KnownTask, Waiting
 

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from backend.errors import InvalidLabelConfig, LabelStudioError
 from backend.labelstudio.annotations import control_of
-from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid, read_moment
+from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid
 from backend.labelstudio.config import TextTag, parse_config
+from backend.labelstudio.payloads import read_moment
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.events import append_events
