@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from backend.evidence import Evidence
 from backend.store.judgements import CoverageRow, add_up
+from backend.store.monitor import COVERAGE, DRIFT, GAP
 from conformal.monitor.beta import beta_quantile
 from conformal.monitor.coverage import confidence_sequence
 from conformal.quantile import exact_level, rank
 
-COVERAGE, GAP, DRIFT = "coverage", "gap", "drift"
 PROMISED = frozenset({"own", "assisted"})
 _HALF = "0.025"  # each of the two things that must go wrong for a false alarm
 

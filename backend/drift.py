@@ -8,8 +8,8 @@ import math
 import numpy as np
 from sqlalchemy.orm import Session
 
-from backend.alarms import ADVICE, DRIFT
-from backend.store.monitor import consumed_scores, load_monitor
+from backend.alarms import ADVICE
+from backend.store.monitor import DRIFT, consumed_scores, load_monitor
 from backend.store.types import MonitorRecord
 from conformal.monitor.martingale import ALARM, Jumper, RankStream
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from backend.adaptive import ADAPTIVE, REMARK, is_adaptive
-from backend.alarms import ADVICE, DRIFT, PROMISED
+from backend.alarms import ADVICE, PROMISED
 from backend.evidence import Evidence, Gap, count_evidence, describe_gap
 from backend.recalibrate import skip_share
 from backend.store.calibration import load_cells
@@ -27,7 +27,7 @@ from backend.store.judgements import (
     count_days,
     coverage_rows,
 )
-from backend.store.monitor import list_alarms, list_monitors, load_monitor
+from backend.store.monitor import DRIFT, list_alarms, list_monitors, load_monitor
 from backend.store.skips import skipped_tasks
 from backend.store.thresholds import active_version
 from backend.store.types import ModelRecord, ProjectRecord, VersionRecord

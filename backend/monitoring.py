@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from backend.adaptive import follow_misses
-from backend.alarms import DRIFT, find_alarms
+from backend.alarms import find_alarms
 from backend.drift import EVERYTHING, DriftWatch, describe_drift, language_of, wealth
 from backend.evidence import Evidence
 from backend.judging import judge_set
@@ -26,6 +26,7 @@ from backend.store.calibration import lock_rows
 from backend.store.judgements import STRATUM, Judged, coverage_rows, kind_of, record_judgement, retract_judgement
 from backend.store.labels import labels_of
 from backend.store.monitor import (
+    DRIFT,
     FreshRow,
     MonitorOvertaken,
     consume_rows,

@@ -16,20 +16,23 @@ from backend.labelstudio.payloads import InvalidPayload
 from backend.looks_report import JOB
 from backend.store.actions import record_action
 from backend.store.jobs import enqueue_job
+from backend.store.monitor import acknowledge_alarm, load_alarm
 from backend.store.overview import VersionSummary, version_summary
 from backend.store.projects import set_project_options
 from backend.store.second_looks import settle_look
 from backend.store.thresholds import activate_version
 
-REFIT, ROLLBACK, SYNC, ALPHA, KEEP = "refit", "rollback", "sync", "alpha", "keep"
-ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP)
+REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN = "refit", "rollback", "sync", "alpha", "keep", "seen"
+ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN)
 DONE = {
     REFIT: "A refit is queued: the new version appears below when it is done.",
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
     SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
     ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
     KEEP: "The label is kept as right and leaves the list; it is looked at again only if it changes.",
+    SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if it still holds then.",
 }
+_UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the page of the project"
 _ALPHA = re.compile(r"0?\.[0-9]{1,6}")
 
 
@@ -133,7 +136,22 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
             "It is right",
             {"task": task},
         )
-    raise NotFound("expected refit, rollback, sync, alpha or keep, got another action: see the page of the project")
+    if action == SEEN:
+        alarm = load_alarm(subject.session, subject.project.id, alarm_id=_number(given.get("alarm", "")))
+        return Question(
+            SEEN,
+            f"Mark the alarm {alarm.kind} as seen?",
+            (
+                alarm.message,
+                (
+                    "Do so when somebody acts on it. It is counted no more and stays in the list; if what raised it "
+                    "still holds after a week, it is raised again."
+                ),
+            ),
+            "It is seen to",
+            {"alarm": str(alarm.id)},
+        )
+    raise NotFound(_UNKNOWN)
 
 
 def perform(session: Session, subject: Subject, action: str, *, given: Mapping[str, str], who: str) -> None:
@@ -167,8 +185,12 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
             raise NotFound("expected a task whose label was judged, got another: see the list of second looks")
         job = enqueue_job(session, JOB, key=f"{JOB}:{project.uid}", project_id=project.id)
         details = {"task": task, "revision": revision, "job": job}
+    elif action == SEEN:
+        alarm = load_alarm(session, project.id, alarm_id=_number(given.get("alarm", "")))
+        acknowledge_alarm(session, project.id, alarm_id=alarm.id)
+        details = {"alarm": alarm.id, "kind": alarm.kind, "where": alarm.stratum}
     else:
-        raise NotFound("expected refit, rollback, sync, alpha or keep, got another action: see the page of the project")
+        raise NotFound(_UNKNOWN)
     record_action(session, project.id, who=who, action=action, details=details)
 
 
@@ -194,9 +216,12 @@ def _task(given: Mapping[str, str]) -> str:
     return task
 
 
+def _number(raw: str) -> int:
+    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) <= 18 else 0
+
+
 def _version(subject: Subject, given: Mapping[str, str]) -> VersionSummary:
-    raw = given.get("version", "")
-    number = int(raw) if raw.isascii() and raw.isdigit() and len(raw) <= 18 else 0
+    number = _number(given.get("version", ""))
     found = None
     if subject.model is not None:
         found = version_summary(subject.session, subject.project.id, model_id=subject.model.id, version_id=number)

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from flask import url_for
 
-from backend.alarms import ADVICE, DRIFT
+from backend.alarms import ADVICE
+from backend.dashboard.actions import SEEN
 from backend.dashboard.charts import step_chart
 from backend.dashboard.coverage import WORDS
 from backend.dashboard.figures import Figure, Link, columns
@@ -20,9 +21,10 @@ from backend.review import review_queue
 from backend.store.actions import list_actions
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import list_jobs
-from backend.store.monitor import list_alarms, list_monitors
+from backend.store.monitor import DRIFT, list_alarms, list_monitors
 from backend.store.overview import threshold_history, version_summaries
 from backend.store.thresholds import list_activations, load_thresholds
+from backend.store.types import AlarmRecord
 from conformal.monitor.martingale import ALARM
 
 VERSIONS, QUEUE, ALARMS, JOBS, ACTIONS = 30, 25, 25, 20, 30
@@ -41,6 +43,7 @@ DOING = {
     "sync": "reconcile",
     "alpha": "alpha",
     "keep": "found a label right at a second look",
+    "seen": "marked an alarm as seen",
 }
 
 
@@ -248,11 +251,20 @@ def alarms(subject: Subject) -> Figure:
         "alarms",
         "Alarms",
         "Each kind is ever raised without cause with a probability of about 5 %, however often it is looked at; an "
-        "alarm changes nothing by itself.",
+        "alarm changes nothing by itself. One that was seen is raised again after a week if what raised it still "
+        "holds then.",
         columns("State", "Kind", "Where", "Raised at (UTC)", "What was seen", "What to do", time=[3]),
         tuple(rows),
         "No alarm was ever raised. Drift, coverage below target and a proven sway of prelabels would stand here.",
+        links=tuple(_seen(subject, each) for each in found),
     )
+
+
+def _seen(subject: Subject, alarm: AlarmRecord) -> Link | None:
+    if alarm.acknowledged_at is not None:
+        return None
+    address = url_for("dashboard.ask", uid=subject.project.uid, action=SEEN, alarm=alarm.id)
+    return Link("Seen", address, f"Somebody has seen the alarm {alarm.kind} of {alarm.raised_at:%Y-%m-%d %H:%M}")
 
 
 def drift(subject: Subject) -> Figure:

@@ -9,10 +9,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from sqlalchemy.orm import Session
 
 from backend.store.judgements import STRATUM, add_up, coverage_rows
-from backend.store.monitor import list_alarms, list_monitors
+from backend.store.monitor import COVERAGE, DRIFT, GAP, list_alarms, list_monitors
 from backend.store.types import ModelRecord, ProjectRecord
-
-DRIFT = "drift"
 
 
 class MonitorFamilies:
@@ -51,8 +49,8 @@ class MonitorFamilies:
                 self._covered.add_metric([project.uid, stratum, kind], sums["covered"] / sums["total"])
                 self._judged.add_metric([project.uid, stratum, kind], sums["total"])
         standing = Counter(each.kind for each in list_alarms(session, project.id) if each.acknowledged_at is None)
-        for kind, count in sorted(standing.items()):
-            self._alarms.add_metric([project.uid, kind], count)
+        for kind in (COVERAGE, DRIFT, GAP):
+            self._alarms.add_metric([project.uid, kind], standing[kind])
         for each in list_monitors(session, project.id, model_id=model.id, kind=DRIFT):
             self._drift.add_metric([project.uid, each.stratum], each.value)
         seen, blind = (add_up(row for row in rows if row.kind == kind) for kind in ("assisted", "blind"))

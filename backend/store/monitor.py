@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from backend.store.engine import database_now
 from backend.store.tables import Alarm, CalibrationCell, CalibrationScore, MonitorRow, MonitorState, Task
 from backend.store.types import AlarmRecord, MonitorRecord, SequenceScores
 from backend.store.upsert import insert
+
+COVERAGE, DRIFT, GAP = "coverage", "drift", "gap"  # kinds of alarms
+QUIET = timedelta(days=7)  # how long an alarm that somebody has seen is not raised again
 
 
 class MonitorOvertaken(StoreConflict):
@@ -63,9 +67,15 @@ def save_monitor(session: Session, project_id: int, *, model_id: int, monitor: M
 def raise_alarm(
     session: Session, project_id: int, *, model_id: int, kind: str, stratum: str, value: float, message: str
 ) -> int:
-    """Keep an alarm; returns its id. While one of the same kind and stratum is unacknowledged, that one stands."""
+    """Keep an alarm; returns its id. One of the same kind and stratum stands until it is acknowledged, and `QUIET` on.
+
+    What raised it may hold for long, and would raise it again at the next label: a person who has seen it is left in
+    peace for a while, and reminded if it still holds then.
+    """
+    now = database_now(session)
+    known = sa.or_(Alarm.acknowledged_at.is_(None), Alarm.acknowledged_at > now - QUIET)
     query = sa.select(Alarm.id).filter_by(project_id=project_id, model_id=model_id, kind=kind, stratum=stratum)
-    standing = session.execute(query.where(Alarm.acknowledged_at.is_(None)).limit(1)).scalar_one_or_none()
+    standing = session.execute(query.where(known).order_by(Alarm.id.desc()).limit(1)).scalar_one_or_none()
     if standing is not None:
         return standing
     alarm = Alarm(
@@ -75,24 +85,38 @@ def raise_alarm(
         stratum=stratum,
         value=value,
         message=message,
-        raised_at=database_now(session),
+        raised_at=now,
     )
     session.add(alarm)
     session.flush()
     return alarm.id
 
 
-def acknowledge_alarm(session: Session, alarm_id: int) -> None:
-    """Mark an alarm as seen; it stays in the list.
+def load_alarm(session: Session, project_id: int, *, alarm_id: int) -> AlarmRecord:
+    """Return an alarm of a project.
 
     Raises:
-        NotFound: when there is no such alarm.
+        NotFound: when the project has no such alarm.
     """
-    alarm = session.get(Alarm, alarm_id)
-    if alarm is None:
-        raise NotFound(f"expected the id of an alarm, got {alarm_id}, which does not exist")
+    return _alarm(_find_alarm(session, project_id, alarm_id))
+
+
+def acknowledge_alarm(session: Session, project_id: int, *, alarm_id: int) -> None:
+    """Mark an alarm as seen; it stays in the list. The first time counts.
+
+    Raises:
+        NotFound: when the project has no such alarm.
+    """
+    alarm = _find_alarm(session, project_id, alarm_id)
     alarm.acknowledged_at = alarm.acknowledged_at or database_now(session)
     session.flush()
+
+
+def _find_alarm(session: Session, project_id: int, alarm_id: int) -> Alarm:
+    alarm = session.get(Alarm, alarm_id)
+    if alarm is None or alarm.project_id != project_id:
+        raise NotFound("expected an alarm of this project, got another: see its list of alarms")
+    return alarm
 
 
 def list_alarms(session: Session, project_id: int, *, limit: int = 100) -> list[AlarmRecord]:
@@ -100,10 +124,11 @@ def list_alarms(session: Session, project_id: int, *, limit: int = 100) -> list[
     rows = session.execute(
         sa.select(Alarm).where(Alarm.project_id == project_id).order_by(Alarm.id.desc()).limit(limit)
     ).scalars()
-    return [
-        AlarmRecord(row.id, row.kind, row.stratum, row.value, row.message, row.raised_at, row.acknowledged_at)
-        for row in rows
-    ]
+    return [_alarm(row) for row in rows]
+
+
+def _alarm(row: Alarm) -> AlarmRecord:
+    return AlarmRecord(row.id, row.kind, row.stratum, row.value, row.message, row.raised_at, row.acknowledged_at)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ PAGES = {
     "sync": f"/dashboard/projects/{UID}/actions/sync",
     "alpha": f"/dashboard/projects/{UID}/actions/alpha?alpha=0.2",
     "keep": f"/dashboard/projects/{UID}/actions/keep?task=1000",
+    "seen": f"/dashboard/projects/{UID}/actions/seen?alarm=1",
     "try": "/dashboard/try",
     "error": "/dashboard/projects/404",
 }

@@ -1,4 +1,4 @@
-"""The four actions: asked once, done in one transaction, recorded; refused to whoever is not the page itself."""
+"""The actions: asked once, done in one transaction, recorded; refused to whoever is not the page itself."""
 
 from __future__ import annotations
 
@@ -77,6 +77,24 @@ def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> No
     page = client.get(PAGE).text
     assert "roll-back by someone on this machine" in page
     assert f"version {oldest.id}, before {newest.id}" in page
+
+
+def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.http.collecting.KEPT_SECONDS", 0.0)
+    client = app.test_client()
+    assert "1 alarm nobody has acknowledged" in client.get(PAGE).text
+    assert "Texts have changed." in client.get(f"{PAGE}/actions/seen?alarm=1").text
+    for alarm in ("", "x", "2", "9" * 19):
+        assert client.get(f"{PAGE}/actions/seen", query_string={"alarm": alarm}).status_code == 404
+        assert answer_question(client, "seen", "?alarm=1", alarm=alarm).status_code == 404
+    assert client.get("/dashboard/projects/8/actions/seen?alarm=1").status_code == 404, "another project's"
+    assert f'surespan_alarms{{kind="drift",project="{UID}"}} 1.0' in client.get("/metrics").text
+    assert answer_question(client, "seen", "?alarm=1").status_code == 303
+    page = client.get(PAGE).text
+    assert "nobody has acknowledged" not in page
+    assert "actions/seen" not in page
+    assert "marked an alarm as seen" in page
+    assert f'surespan_alarms{{kind="drift",project="{UID}"}} 0.0' in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from backend.errors import LeaseLost, NotFound, StoreConflict
 from backend.store import Store
+from backend.store.engine import database_now
 from backend.store.jobs import (
     acquire_job,
     enqueue_job,
@@ -20,8 +21,9 @@ from backend.store.jobs import (
     running_job,
     take_job,
 )
-from backend.store.monitor import acknowledge_alarm, list_alarms, load_monitor, raise_alarm, save_monitor
+from backend.store.monitor import QUIET, acknowledge_alarm, list_alarms, load_monitor, raise_alarm, save_monitor
 from backend.store.projects import ensure_model, ensure_project, find_project
+from backend.store.tables import Alarm
 from backend.store.types import JobRecord, MonitorRecord
 
 NOW = timedelta(0)
@@ -190,10 +192,12 @@ def test_alarms_are_raised_once_and_kept(store: Store) -> None:
         options: dict[str, Any] = {"model_id": model, "kind": "martingale", "stratum": "en"}
         alarm = raise_alarm(session, project, **options, value=21.0, message="look at new texts")
         assert raise_alarm(session, project, **options, value=30.0, message="again") == alarm
-        acknowledge_alarm(session, alarm)
+        acknowledge_alarm(session, project, alarm_id=alarm)
+        assert raise_alarm(session, project, **options, value=35.0, message="still so") == alarm, "somebody knows"
+        session.execute(sa.update(Alarm).values(acknowledged_at=database_now(session) - QUIET))
         assert raise_alarm(session, project, **options, value=40.0, message="new") != alarm
         with pytest.raises(NotFound):
-            acknowledge_alarm(session, 99)
+            acknowledge_alarm(session, project, alarm_id=99)
     with store.read() as session:
         assert [each.message for each in list_alarms(session, project)] == ["new", "look at new texts"]
 
