@@ -174,8 +174,11 @@ class _Judge:
         inside = self.allows(self.tuned.part(name)(points))
         if inside[-1]:
             return 0.0
+        if not steps.size:
+            return 1.0  # one term for every entity, and it is too strange
         first_out = int(np.argmin(inside))  # the term rises: all before this are allowed
-        return float(np.exp(-steps[first_out]) * (1 - 1e-9)) if first_out < steps.size else 0.0
+        # The last point stands for everything beyond the last step, and is reached nowhere before it.
+        return float(np.exp(-steps[min(first_out, steps.size - 1)]) * (1 - 1e-9))
 
     def scores(self, ranked: Ranked, values: SpanValues) -> Floats:
         logs = ranked.log_probabilities

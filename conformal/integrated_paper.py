@@ -92,7 +92,8 @@ def decode_paper(
 
     `scores` are the calibration scores of each class's entities, pooled: (m,), or (m, 2) with the first rank where
     the index is used. Members are looked for among the LISTED best labelings. A labeling's p-value is the smallest of
-    its entities' (1 without any), for description; `threshold` is the largest of the classes'.
+    its entities' (1 without any), for description; `threshold` is the largest of the classes among the listed entities.
+    Open where that is infinite, or where no class has a row: nothing then bounds the set (METHODS 3.4).
     """
     best = kbest(potentials, LISTED)
     ranked = Ranked.of(best)
@@ -110,14 +111,17 @@ def decode_paper(
     level = exact_level(alpha) / (2 if method == "integrated_index+nc1" else 1)
     sidak = 0 if method.startswith("integrated_plain") else predicted
     kept = np.ones(best.count, np.bool_)
-    p_values, taus = np.ones(len(keys)), [0.0]
+    calibrated = any(len(scores[name]) for name in space.classes)
+    p_values, taus = np.ones(len(keys)), [0.0 if calibrated else np.inf]
     reach = 1
     for w, name in enumerate(space.classes):
         here = keys[:, 2] == w
         columns, held = (np.atleast_2d(each.T) for each in (scores[name], own[here]))  # (1 or 2, rows)
         tau = [float(sidak_thresholds(column, level, most=sidak)[sidak]) for column in columns]
         p_values[here] = ScoreTable.of(columns[-1]).p_values(held[-1])
-        taus.append(tau[-1])
+        if here.any():
+            # Of a rank and a score that must both be within their thresholds, either one bounds the set.
+            taus.append(tau[0] if method == "integrated_index" or np.isposinf(tau[-1]) else tau[-1])
         if method.startswith("integrated_index"):
             reach = max(reach, index_reach(first[here], held[0] <= tau[0]))
         if method != "integrated_index":
@@ -126,4 +130,6 @@ def decode_paper(
         kept &= np.arange(1, best.count + 1) <= reach
     least = np.ones(best.count)
     np.minimum.at(least, rows, p_values[inverse])
-    return FullSet(max(taus), False, int(kept.sum()), kept, -ranked.log_probabilities, least), ranked
+    tau_most = max(taus)
+    size = int(kept.sum()) if np.isfinite(tau_most) else None
+    return FullSet(tau_most, size is None, size, kept, -ranked.log_probabilities, least), ranked

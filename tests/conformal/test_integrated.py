@@ -131,6 +131,42 @@ def test_integrated_sets_are_what_their_definition_says(seed: int, length: int, 
             assert cut.open == (int(members.sum()) > 2)
 
 
+@pytest.mark.parametrize("length", [60, 80])
+@pytest.mark.parametrize("name", ["integrated", "integrated+nc1"])
+def test_a_bounded_set_is_counted_in_texts_of_any_length(name: str, length: int) -> None:
+    """Every entity up to the least likely one of the tuning part is allowed, and nothing beyond: that is a bound."""
+    rng = np.random.default_rng(8)
+    emissions = np.full((length, L), -60.0)
+    emissions[:, 0] = 0.0
+    doubtful = [20, 21, 40]  # all other tokens are outside but for e^-60
+    emissions[doubtful] = rng.normal(0, 1.0, (3, L))
+    nothing = np.zeros(L)
+    p = Potentials(
+        emissions=emissions,
+        transitions=np.where(SPACE.allowed, 0.0, -np.inf),
+        start=np.where(SPACE.allowed_start, 0.0, -np.inf),
+        end=nothing,
+    )
+    parts = [(PART + label, Reference.of(np.linspace(0.5, 2.0, 20))) for label in (*SPACE.classes, "O")]
+    extra = [("other", Reference.of(np.linspace(0.5, 0.96, 20))), ("score", Reference.of(np.linspace(0.5, 8.0, 20)))]
+    tuned = Tuned(references=tuple(parts + extra))
+    method = Method(name, tuned=tuned)
+    # Between the term of the last step and the term of everything beyond it.
+    table = ScoreTable.of([0.96 if name == "integrated" else 40.9] * 19)
+    best = kbest(p, 200)
+    likely = best.log_probabilities > -30.0  # any other labeling holds an entity of a probability about e^-60
+    labels, logs = best.labels[likely], best.log_probabilities[likely]
+    assert 10 < likely.sum() < 200
+    worst = np.array([strangest(p, each, tuned, 0.01) for each in labels])
+    zeros = np.zeros(logs.size)
+    expected = table.contains(method.scores(Ranks(logs, zeros.astype(np.int64), zeros, None, worst)), "0.1")
+    found, ranked = decode_integrated(p, SPACE, table=table, alpha="0.1", method=method, max_shown=100)
+    assert not found.open
+    assert found.size == int(expected.sum())
+    assert 1 < found.size < likely.sum()
+    np.testing.assert_array_equal(ranked.labels[found.members], labels[expected])
+
+
 class Corpus:
     def __init__(self, tasks: int, seed: int = 3) -> None:
         rng = np.random.default_rng(seed)

@@ -212,6 +212,29 @@ def test_the_papers_integrated_sets(corpus: Corpus, name: str) -> None:
         calibrate(*corpus.part(9), classes=SPACE.classes, method=method, entity_method=other)
 
 
+def without(rows: EntityRows, *labels: str) -> EntityRows:
+    return rows.take(~np.isin(np.array(rows.labels), labels))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_class_without_a_bound_opens_the_papers_sets(corpus: Corpus, name: str) -> None:
+    """Nothing keeps an entity of such a class out, so no number of members is the size of the set."""
+    method = Method(name)
+    tasks, entities = corpus.part(300)
+    # What spans are scored by is tuned on rows of both classes; the rows of one are then taken away.
+    entity_method = calibrate(tasks, entities, classes=SPACE.classes, method=method).entity_method
+    for gone in (("PER", "LOC", "O"), ("PER", "LOC"), ("LOC",)):
+        rows = without(entities, *gone)
+        made = calibrate(tasks, rows, classes=SPACE.classes, method=method, entity_method=entity_method)
+        thresholds = Thresholds.from_bytes(made.to_bytes())
+        for p in corpus.texts[300:310]:
+            found = predict_set(p, SPACE, stratum="en/1-10", thresholds=thresholds, alpha="0.1")
+            assert (found.open, found.set_size) == (True, None)
+            assert found.labelings[0].spans == tuple(SPACE.spans(kbest(p, 1).labels[0]))
+    few = calibrate(*corpus.part(8), classes=SPACE.classes, method=method, entity_method=entity_method)
+    assert predict_set(corpus.texts[300], SPACE, stratum="en/1-10", thresholds=few, alpha="0.1").set_size is None
+
+
 def test_names_say_both_methods() -> None:
     assert split_name("logrank+nc1/conditional+nc2") == ("logrank+nc1", "conditional+nc2")
     assert Method("nc2/nc3") == Method("nc2", spans="nc3")
