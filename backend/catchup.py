@@ -217,7 +217,7 @@ def _write(
     lock_project(session, project.id, shared=True)
     history = load_history(session, project.id)
     numbers = [task.id for (_, task), _ in pairs]
-    trained = training_tasks(session, tagger.base_hash, numbers)
+    trained = training_tasks(session, tagger.base_hash, numbers, ancestors=tagger.ancestors)
     drawn = load_tasks(session, numbers)
     written = 0
     for (label, task), item in pairs:

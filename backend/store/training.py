@@ -38,15 +38,18 @@ def record_training_tasks(session: Session, model_hash: str, task_ids: Iterable[
     return len(rows)
 
 
-def training_tasks(session: Session, model_hash: str, task_ids: Iterable[int]) -> frozenset[int]:
-    """Return those of the tasks whose labels went into the model."""
+def training_tasks(
+    session: Session, model_hash: str, task_ids: Iterable[int], *, ancestors: Iterable[str] = ()
+) -> frozenset[int]:
+    """Return those of the tasks whose labels went into the model, or into one of the ancestors it was begun with."""
     wanted = sorted(set(task_ids))
+    models = sorted({model_hash, *ancestors})
     found: set[int] = set()
     for begin in range(0, len(wanted), _PAGE):
         found.update(
             session.execute(
                 sa.select(TrainingTask.task_id).where(
-                    TrainingTask.model_hash == model_hash, TrainingTask.task_id.in_(wanted[begin : begin + _PAGE])
+                    TrainingTask.model_hash.in_(models), TrainingTask.task_id.in_(wanted[begin : begin + _PAGE])
                 )
             ).scalars()
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -23,6 +26,26 @@ class Checkpoint(NamedTuple):
     now: dict[str, Tensor]
     best: dict[str, Tensor]
     tensors: dict[str, Tensor]
+
+
+def data_digest(parts: Iterable[Iterable[Sequence[npt.NDArray[np.int64]]]], *, words: Sequence[str] = ()) -> str:
+    """Return a hash of training and development samples: every text and every label is in it, in order.
+
+    A sample is a few arrays of numbers; `words` are what the numbers of words stand for, if they have no other meaning.
+
+    >>> one, two = np.array([1, 2]), np.array([0, 1])
+    >>> [data_digest([[(one, two)]]) == data_digest([[(one, labels)]]) for labels in (two, one)]
+    [True, False]
+    """
+    digest = hashlib.sha256()
+    for word in words:
+        digest.update(word.encode("utf-8", "surrogatepass") + b"\0")
+    for part in parts:
+        digest.update(b"part\0")
+        for arrays in part:
+            for array in arrays:
+                digest.update(f"{array.size}|".encode() + array.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def write_checkpoint(
@@ -51,7 +74,7 @@ def write_checkpoint(
 def read_checkpoint(directory: Path, *, fingerprint: str) -> Checkpoint | None:
     """Read the checkpoint of a directory; None when there is none.
 
-    Raises InvalidTraining when it is another recipe's.
+    Raises InvalidTraining when it is of another recipe or of other data.
     """
     file = directory / CHECKPOINT_FILE
     if not file.is_file():
@@ -60,8 +83,8 @@ def read_checkpoint(directory: Path, *, fingerprint: str) -> Checkpoint | None:
         header = stream.metadata() or {}
     if header.get("config") != fingerprint:
         raise InvalidTraining(
-            f"expected a checkpoint of this recipe and data in {directory}, got another's; "
-            "give the same options, or another --out"
+            f"expected a checkpoint of this recipe and data in {directory}, got another's: an option, a text or a "
+            "label has changed since; give the same options and data, begin anew with --fresh, or give another --out"
         )
     tensors = load_file(file)
     now = {n[4:]: t for n, t in tensors.items() if n.startswith("now.")}

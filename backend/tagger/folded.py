@@ -39,6 +39,11 @@ class FoldedTagger:
         return self._tagger.base_hash
 
     @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Hashes of the models that the model's training began with."""
+        return self._tagger.ancestors
+
+    @property
     def space(self) -> LabelSpace:
         """The labels that are left."""
         return self._space

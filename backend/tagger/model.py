@@ -53,6 +53,14 @@ class ModelInfo:
         """The label space."""
         return LabelSpace(self.classes)
 
+    @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Hashes of the models whose weights this one was begun with, oldest first: what they learnt is in it."""
+        said = self.training.get("ancestors")
+        # Models of earlier releases name the last one only.
+        last = self.training.get("start")
+        return tuple(str(each) for each in said) if isinstance(said, list) else ((str(last),) if last else ())
+
     def to_json(self) -> str:
         """Everything but the hash, in a fixed order."""
         fields = {

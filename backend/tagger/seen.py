@@ -37,6 +37,15 @@ def fingerprints(texts: Iterable[str]) -> Fingerprints:
     return np.unique(np.fromiter((fingerprint(text) for text in texts), np.int64))
 
 
+def joined(known: Fingerprints, more: Fingerprints) -> Fingerprints:
+    """Return the fingerprints of either, sorted.
+
+    >>> joined(fingerprints(["a"]), fingerprints(["A", "b"])).tolist() == fingerprints(["a", "b"]).tolist()
+    True
+    """
+    return np.union1d(known, more)
+
+
 def contains(known: Fingerprints, wanted: int) -> bool:
     """Whether a sorted array holds a fingerprint.
 

@@ -48,6 +48,10 @@ class Tagger(Protocol):
         """Hash of the model itself, however its labels are folded: what it was trained on hangs on this one."""
 
     @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Base hashes of the models that training began with, oldest first: it has learnt what they have."""
+
+    @property
     def space(self) -> LabelSpace:
         """The labels its potentials are over."""
 
@@ -98,6 +102,11 @@ class NetworkTagger:
     def base_hash(self) -> str:
         """The same: nothing is folded."""
         return self.info.hash
+
+    @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Hashes of the models that training began with."""
+        return self.info.ancestors
 
     @property
     def space(self) -> LabelSpace:

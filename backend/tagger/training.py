@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.tagger.checkpoints import read_checkpoint, restore_optimizers, write_checkpoint
+from backend.tagger.checkpoints import data_digest, read_checkpoint, restore_optimizers, write_checkpoint
 from backend.tagger.corpus import Corpus, Ints, Sample, Variation, take_words, vary
 from backend.tagger.crf import chain_loss
 from backend.tagger.entity_f1 import Counts, EntityCounter
@@ -153,6 +153,8 @@ class Trainer:
             torch.optim.AdamW(dense, lr=config.rate, betas=(0.9, 0.98), weight_decay=0.01),
             torch.optim.SparseAdam(tables, lr=config.table_rate, betas=(0.9, 0.98)),
         )
+        samples = ([(sample.words, sample.labels) for sample in part] for part in (train, dev))
+        self._data = data_digest(samples, words=corpus.words)
         self._state = _State()
         self._best: dict[str, Tensor] = {}
         # An epoch's number of batches varies by a fraction of a percent with the draw; the schedule uses the first's.
@@ -261,7 +263,7 @@ class Trainer:
         )
 
     def resume(self, directory: Path) -> int:
-        """Continue from a checkpoint; return the number of epochs it holds. Refuses another recipe's checkpoint."""
+        """Continue from a checkpoint; return the epochs it holds. Refuses that of another recipe or of other data."""
         found = read_checkpoint(directory, fingerprint=self._fingerprint())
         if found is None:
             return 0
@@ -272,7 +274,7 @@ class Trainer:
         return self._state.epoch
 
     def _fingerprint(self) -> str:
-        data = [len(self.train), len(self.dev), self.corpus.tokens, len(self.corpus.words), list(self.space.labels)]
+        data = [len(self.train), len(self.dev), self.corpus.tokens, list(self.space.labels), self._data]
         begun = [self._start_hash] if self._start_hash else []
         return json.dumps([asdict(self.config), data, *begun], sort_keys=True)
 

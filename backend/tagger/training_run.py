@@ -24,7 +24,7 @@ from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Corpus, build_corpus
 from backend.tagger.material import Material, gather
 from backend.tagger.model import Model, ModelInfo, load_model, parameter_count, save_model
-from backend.tagger.seen import fingerprints
+from backend.tagger.seen import fingerprints, joined
 from backend.tagger.training import EpochReport, Trainer, TrainingConfig, evaluate
 from conformal.labels import Scheme
 
@@ -45,7 +45,8 @@ def train_model(
     """Read, train with early stopping, save; return what the saved model says about itself.
 
     Classes are those of the training files, sorted.
-    The checkpoint is removed once the model is written. With `start`, training begins with that model's weights.
+    The checkpoint is removed once the model is written. With `start`, training begins with that model's
+    weights, and everything that model was trained on counts as seen by this one too.
     """
     screen = console or Console(stderr=True)
     material = gather(data, dev=dev, dev_share=dev_share, scheme=scheme, seed=config.seed, console=screen)
@@ -86,10 +87,13 @@ def train_words(
         "dev_share": material.dev_share,
         "start": start.info.hash if start else "",
     }
+    seen = fingerprints(text.text for text in [*train, *material.held])
+    if start is not None:
+        # What the first model learnt from is in these weights too (METHODS 5.4, 8.4).
+        summary["ancestors"] = [*start.info.ancestors, start.info.hash]
+        seen = joined(start.seen, seen)
     info = ModelInfo(name, space.classes, material.languages, config.features, config.network, summary)
-    saved = save_model(
-        trainer.network, out, info=info, seen=fingerprints(text.text for text in [*train, *material.held])
-    )
+    saved = save_model(trainer.network, out, info=info, seen=seen)
     _say_saved(screen, out, trainer, corpus)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     return saved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from backend.store.projects import ensure_model, ensure_project, ensure_task, fi
 from backend.store.tables import CalibrationCell, CalibrationScore, TrainingTask
 from backend.store.types import AnnotationRecord, Draw, TextSpan
 from backend.tagger.errors import InvalidTraining
+from backend.tagger.folded import restrict
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import load_tagger
-from tests.backend.tagger.conftest import SAMPLE
+from backend.tagger.tagger import Tagger, load_tagger
+from tests.backend.tagger.conftest import SAMPLE, reworded
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
@@ -62,17 +64,35 @@ def test_a_project_of_blind_labels_alone_trains_nothing(tmp_path: Path) -> None:
             read_project(store, "7")
 
 
-def test_the_command_trains_records_and_hands_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"sqlite:///{tmp_path / 's.db'}"
-    monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
-    out = tmp_path / "mine"
+@dataclass(frozen=True)
+class Trained:
+    """A database, the tasks in it, a model trained on its project, and what the command said."""
+
+    url: str
+    made: dict[str, list[int]]
+    out: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    url, out = f"sqlite:///{folder / 's.db'}", folder / "mine"
     with open_store(url) as store:
         made = fill(store)
-    answer = CliRunner().invoke(main, ["train", "--project", "7", "--out", str(out), "--epochs", "1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SURESPAN_DATABASE_URL", url)
+        answer = CliRunner().invoke(main, ["train", "--project", "7", "--out", str(out), "--epochs", "1"])
     assert answer.exit_code == 0, answer.output
-    assert f"SURESPAN_MODEL={out}" in answer.output.replace("\n", "")
-    tagger = load_tagger(out)
-    with open_store(url) as store:
+    return Trained(url, made, out, answer.output)
+
+
+def test_the_command_trains_records_and_hands_over(trained: Trained) -> None:
+    made = trained.made
+    assert f"SURESPAN_MODEL={trained.out}" in trained.said.replace("\n", "")
+    tagger = load_tagger(trained.out)
+    assert tagger.ancestors == ()
+    with open_store(trained.url) as store:
         with store.read() as session:
             rows = session.execute(sa.select(TrainingTask)).scalars().all()
             assert {row.model_hash for row in rows} == {tagger.base_hash}
@@ -80,21 +100,45 @@ def test_the_command_trains_records_and_hands_over(tmp_path: Path, monkeypatch: 
             assert {row.purpose for row in rows} == {"training", "stopping"}
             [job] = list_jobs(session)
             assert (job.kind, job.payload) == ("rescore", {"model": tagger.hash})
-            project = find_project(session, "7")
-            assert project is not None
         # What a worker does next: rows of trained tasks are there, and are no evidence.
-        with store.write() as session:
-            model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
-        score_unscored(store, project, model=model, tagger=tagger)
-        with store.read() as session:
-            scored = session.execute(
-                sa.select(CalibrationScore.task_id, CalibrationCell.exclusion).join(
-                    CalibrationCell, CalibrationCell.id == CalibrationScore.cell_id
-                )
-            ).all()
-        excluded = {row.task_id: row.exclusion for row in scored}
+        excluded = exclusions(store, tagger)
         assert {task for task, reason in excluded.items() if reason == "trained"} == set(made["usable"])
         assert set(made["kept"]) <= set(excluded)
+
+
+def exclusions(store: Store, tagger: Tagger) -> dict[int, str]:
+    """Score the project's labels under a model as a worker does; return why each may not calibrate it, by task."""
+    with store.write() as session:
+        project = find_project(session, "7")
+        assert project is not None
+        model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+    score_unscored(store, project, model=model, tagger=tagger)
+    with store.read() as session:
+        scored = session.execute(
+            sa.select(CalibrationScore.task_id, CalibrationCell.exclusion)
+            .join(CalibrationCell, CalibrationCell.id == CalibrationScore.cell_id)
+            .where(CalibrationCell.model_id == model.id)
+        ).all()
+    return {row.task_id: row.exclusion for row in scored}
+
+
+def test_what_a_model_learnt_is_no_evidence_about_one_that_begins_with_it(trained: Trained, tmp_path: Path) -> None:
+    extra = reworded(tmp_path)  # none of the project's texts
+    out = tmp_path / "next"
+    arguments = ["--data", extra, "--dev", extra, "--start-from", trained.out, "--out", out, "--epochs", 1]
+    answer = CliRunner().invoke(main, ["train", *map(str, arguments)])
+    assert answer.exit_code == 0, answer.output
+    tagger = load_tagger(out)
+    assert tagger.ancestors == (load_tagger(trained.out).base_hash,)
+    learnt = [text.text for place, text in enumerate(read_labelled(SAMPLE).texts) if place % 3 and place > 2]
+    assert all(tagged.seen for tagged in tagger.potentials(learnt))
+    assert not tagger.potentials(["Nobody was ever trained on this."])[0].seen
+    with open_store(trained.url) as store:
+        # A project's view of a model, over fewer classes, has learnt the same.
+        for one in (tagger, restrict(tagger, ["LOC", "PER"])):
+            excluded = exclusions(store, one)
+            assert {task for task, reason in excluded.items() if reason == "trained"} == set(trained.made["usable"])
+            assert set(trained.made["kept"]) <= set(excluded)
 
 
 def test_an_unknown_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backend.tagger.checkpoints import read_checkpoint, restore_optimizers, write_checkpoint
+from backend.tagger.checkpoints import data_digest, read_checkpoint, restore_optimizers, write_checkpoint
 from backend.tagger.crf import chain_loss
 from backend.tagger.encoder.network import EncoderNetwork, HeadConfig
 from backend.tagger.encoder.samples import EncodedSample
@@ -142,6 +142,9 @@ class EncoderTrainer:
         self._origin = origin
         self._learning = [weight for weight in network.parameters() if weight.requires_grad]
         self._optimizer = torch.optim.AdamW(parameter_groups(network, config), betas=(0.9, 0.98))
+        self._data = data_digest(
+            [(sample.piece.ids, sample.piece.firsts, sample.labels) for sample in part] for part in (train, dev)
+        )
         self._state = _State()
         self._best: dict[str, Tensor] = {}
         # An epoch's number of steps varies by a fraction of a percent with the draw; the schedule uses the first's.
@@ -260,7 +263,7 @@ class EncoderTrainer:
 
     def _fingerprint(self) -> str:
         pieces = [sum(len(sample.piece.ids) for sample in part) for part in (self.train, self.dev)]
-        data = [len(self.train), len(self.dev), *pieces, list(self.space.labels), self._origin]
+        data = [len(self.train), len(self.dev), *pieces, list(self.space.labels), self._origin, self._data]
         # How often a checkpoint is written does not change what is learnt.
         recipe = {name: value for name, value in asdict(self.config).items() if name != "save_every"}
         return json.dumps([recipe, data], sort_keys=True)

@@ -76,6 +76,11 @@ class WindowTagger:
         return self.model.base_hash
 
     @property
+    def ancestors(self) -> tuple[str, ...]:
+        """None: an encoder is trained from a checkpoint, never from a model of ours."""
+        return ()
+
+    @property
     def space(self) -> LabelSpace:
         """The labels of the model."""
         return self.model.space

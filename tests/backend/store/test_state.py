@@ -49,6 +49,7 @@ def test_labels_used_in_training_are_remembered_once(store: Store) -> None:
         assert record_training_tasks(session, "hash", tasks[1:4], purpose="stopping") == 1
         assert training_tasks(session, "hash", tasks) == frozenset(tasks[:4])
         assert training_tasks(session, "other", tasks) == frozenset()
+        assert training_tasks(session, "other", tasks[2:], ancestors=["older", "hash"]) == frozenset(tasks[2:4])
         assert training_tasks(session, "hash", []) == frozenset()
 
 

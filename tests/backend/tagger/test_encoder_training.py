@@ -167,6 +167,13 @@ def test_a_killed_run_continues_to_the_same_weights(folder: Path, material: Mate
         assert torch.equal(value, weights(continued)[name]), name
     with pytest.raises(InvalidTraining, match="give the same options"):
         make_trainer(folder, material, replace(config, rate=0.5)).resume(tmp_path / "part")
+    at = next(i for i, text in enumerate(material.train) if text.spans)
+    span, *others = material.train[at].spans
+    label = next(name for name in material.space.classes if name != span.label)
+    corrected = replace(material.train[at], spans=(span._replace(label=label), *others))
+    changed = replace(material, train=[*material.train[:at], corrected, *material.train[at + 1 :]])
+    with pytest.raises(InvalidTraining, match="a text or a label has changed since"):
+        make_trainer(folder, changed, config).resume(tmp_path / "part")
     assert make_trainer(folder, material, config).resume(tmp_path / "nothing") == (0, 0)
 
 

@@ -151,13 +151,15 @@ def test_a_chain_of_other_labels_is_refused(copy: Path) -> None:
         load_tagger(copy)
 
 
-def test_int8_stays_close_and_does_not_see_the_texts_beside_it(folder: Path) -> None:
+@pytest.mark.parametrize("family", checkpoints.FAMILIES)
+def test_int8_stays_close_and_does_not_see_the_texts_beside_it(family: str, tmp_path: Path) -> None:
+    folder = checkpoints.make_checkpoint(tmp_path / "own-ner", family)
     plain, small = load_tagger(folder), load_tagger(folder, options=TaggerOptions(int8=True))
     assert plain.hash != small.hash
     together = small.potentials(TEXTS)
     for before, after in zip(plain.potentials(TEXTS), together, strict=True):
         p, q = np.exp(before.potentials.emissions), np.exp(after.potentials.emissions)
-        assert np.abs(p - q).mean() < 0.1
+        assert np.abs(p - q).mean() < 0.01
         assert (p != q).any()
     for text, tagged in zip(TEXTS, together, strict=True):
         [alone] = small.potentials([text])

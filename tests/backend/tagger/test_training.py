@@ -1,6 +1,7 @@
 import dataclasses
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,24 @@ from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Variation, build_corpus, entity_free_clause, take_words, vary, without_entities
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import hash_words
+from backend.tagger.material import Material
 from backend.tagger.model import load_model
 from backend.tagger.readers import LabelledText, read_conll
+from backend.tagger.seen import fingerprints
 from backend.tagger.spans import CharSpan
 from backend.tagger.training import Trainer, TrainingConfig, batches
-from backend.tagger.training_run import train_model
+from backend.tagger.training_run import train_model, train_words
 from conformal.labels import LabelSpace
 
 SPACE = LabelSpace(["LOC", "MISC", "ORG", "PER"])
 
 
 def trainer(sample: Path, config: TrainingConfig) -> Trainer:
-    corpus = build_corpus(read_conll(sample).texts, SPACE, features=config.features)
+    return trainer_on(read_conll(sample).texts, config)
+
+
+def trainer_on(texts: Sequence[LabelledText], config: TrainingConfig) -> Trainer:
+    corpus = build_corpus(texts, SPACE, features=config.features)
     return Trainer(corpus, SPACE, train=corpus.samples, dev=corpus.samples, config=config)
 
 
@@ -68,6 +75,24 @@ def test_another_recipes_checkpoint_is_refused(sample: Path, tiny: TrainingConfi
         trainer(sample, dataclasses.replace(tiny, epochs=1, dropout=0.2)).resume(tmp_path)
 
 
+def test_a_corrected_label_or_text_does_not_continue_a_run_on_the_old_one(
+    sample: Path, tiny: TrainingConfig, tmp_path: Path
+) -> None:
+    """The counts of texts, tokens and words all stay the same."""
+    config = dataclasses.replace(tiny, epochs=1)
+    list(trainer(sample, config).run(checkpoints=tmp_path))
+    texts = list(read_conll(sample).texts)
+    assert trainer_on(texts, config).resume(tmp_path) == 1
+    at = next(i for i, text in enumerate(texts) if text.spans)
+    span = texts[at].spans[0]
+    label = next(name for name in SPACE.classes if name != span.label)
+    relabelled = dataclasses.replace(texts[at], spans=(span._replace(label=label), *texts[at].spans[1:]))
+    swapped = [*texts[:2], texts[3], texts[2], *texts[4:]]
+    for changed in ([*texts[:at], relabelled, *texts[at + 1 :]], swapped):
+        with pytest.raises(InvalidTraining, match=r"a text or a label\s+has changed since.*--fresh"):
+            trainer_on(changed, config).resume(tmp_path)
+
+
 def test_a_model_can_start_another(sample: Path, tiny: TrainingConfig, tiny_model: Path, tmp_path: Path) -> None:
     model = load_model(tiny_model)
     config = dataclasses.replace(tiny, epochs=1, rate=1e-9, table_rate=1e-9)
@@ -83,6 +108,36 @@ def test_a_model_can_start_another(sample: Path, tiny: TrainingConfig, tiny_mode
     wider = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden=17))
     with pytest.raises(InvalidTraining, match="same features and widths"):
         Trainer(corpus, SPACE, train=corpus.samples, dev=corpus.samples, config=wider, start=model)
+
+
+def test_a_model_has_learnt_what_those_before_it_did(
+    sample: Path, tiny: TrainingConfig, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(tiny, epochs=1)
+    start = load_model(tiny_model)
+    whole = read_conll(sample).texts
+    parts = [
+        Material(train=list(whole[:20]), held=list(whole[20:25])),
+        Material(train=list(whole[25:]), held=whole[:1]),
+    ]
+    line = [start]
+    for place, part in enumerate(parts):
+        out = tmp_path / str(place)
+        train_words(part, out, config=config, start=line[-1], console=Console(quiet=True))
+        line.append(load_model(out))
+    assert [model.info.ancestors for model in line] == [
+        (),
+        (start.info.hash,),
+        (start.info.hash, line[1].info.hash),
+    ]
+    assert set(start.seen.tolist()) | set(fingerprints(text.text for text in whole).tolist()) == set(
+        line[2].seen.tolist()
+    )
+    assert np.array_equal(line[2].seen, np.unique(line[2].seen))  # sorted: it is searched by bisection
+    assert len(line[1].seen) < len(line[2].seen)
+    # A model of a release that kept only the last one's hash.
+    old = dataclasses.replace(line[1].info, training={"start": start.info.hash})
+    assert old.ancestors == (start.info.hash,)
 
 
 def test_early_stopping(sample: Path, tiny: TrainingConfig) -> None:
