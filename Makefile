@@ -72,14 +72,19 @@ test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch covera
 	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
-	@for file in benchmarks/*.py; do \
+	@failed=; for file in benchmarks/*.py; do \
 		case $$file in */_*) continue;; esac; \
-		printf '\033[1m==> %s\033[0m\n' "$$file"; $(BIN)/python $$file; done
+		printf '\033[1m==> %s\033[0m\n' "$$file"; $(BIN)/python $$file || failed="$$failed $$file"; done; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 docs: $(VENV)/.installed ## write the reference pages that are made from the code
 	@$(BIN)/python -m backend.commands.reference docs/reference
 
-soak: $(VENV)/.installed-test ## the long trials, left out of make test
+$(VENV)/.installed-soak: pyproject.toml
+	$(call install,[test,ray])
+	@touch $(VENV)/.installed $(VENV)/.installed-test
+
+soak: $(VENV)/.installed-soak ## the long trials, left out of make test
 	$(call say,long trials; their figures go to docs/results)
 	@$(BIN)/pytest -m slow -s
 	$(call say,property tests with more examples)

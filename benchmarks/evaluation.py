@@ -22,11 +22,14 @@ PIECES = ("nc1|strata", "logrank+nc1|no strata", "joint+nc1|strata", "integrated
 
 
 @click.command()
-@click.option("--data", "files", multiple=True, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--cache", required=True, type=click.Path(path_type=Path))
+@click.option("--data", "files", multiple=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--cache", type=click.Path(path_type=Path))
 @click.option("--model", default=BUNDLED)
-def main(files: tuple[Path, ...], cache: Path, model: str) -> None:
+def main(files: tuple[Path, ...], cache: Path | None, model: str) -> None:
     """Print sentences, processor seconds, seconds per 10,000 sentences and the peak of memory."""
+    if not files or cache is None:
+        click.echo("skipped: no data given; name labelled files with --data and a directory for --cache")
+        return
     tagger = load_tagger(model)
     first = 0.0
     for count in sorted({1, min(3, len(files)), len(files)}):

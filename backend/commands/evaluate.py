@@ -8,6 +8,8 @@ import click
 
 from backend.commands.errors import reported
 
+SEEN_WARNING = 0.02  # share of texts seen in training above which the command says so
+
 
 @click.command("evaluate")
 @click.option("--model", help="The tagger. [default: SURESPAN_MODEL or the bundled one]")
@@ -60,15 +62,15 @@ def command(
     Texts are decoded once; a fifth of them tunes, the rest is split into calibration and test again and again. A run
     that was stopped goes on where it was when started again with the same options.
     """
-    import json
     import resource
     import time
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from backend.evaluation.decoding import distinct_names
     from backend.evaluation.merging import merge_classes
-    from backend.evaluation.report import write_report
+    from backend.evaluation.report import to_json, write_report
     from backend.evaluation.run import Plan, evaluate, prepare
     from backend.settings import load_settings
     from backend.tagger.configured import load_configured
@@ -82,7 +84,8 @@ def command(
     plan = Plan(splits=splits, seed=seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
-        reading = {path.name: bars.add_task(f"decoding {path.name}", total=None) for path in files}
+        names = distinct_names(files)
+        reading = {name: bars.add_task(f"decoding {name}", total=None) for name in names}
         study, key = prepare(
             tagger,
             files,
@@ -105,26 +108,36 @@ def command(
     took = time.perf_counter() - begun
     # Processes share the decoded texts: their peaks must not be added up.
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1e6
+    seen = int(study.seen.sum())
     about = {
         "model": f"{tagger.name}@{tagger.hash[:8]}",
         "classes": list(tagger.space.classes),
-        "files": [path.name for path in files],
+        "files": list(names),
         "texts": len(study.decoded),
+        "left out, seen in training": seen,
+        "left out, share": seen / len(study.decoded),
+        "left out, without a word": len(study.decoded) - study.kept.size - seen,
         "tuning": int(study.tuning.size),
         "rows": rows,
         "merged into": merge,
         "splits": splits,
         "seed": seed,
         "targets": [f"{1 - float(alpha):g}" for alpha in plan.alphas],
-        "unreachable labels": float((study.decoded["task.log_probability"] == float("-inf")).mean()),
-        "best labeling right": float((study.decoded["task.rank"] == 1).mean()),
+        "unreachable labels": float((study.decoded["task.log_probability"][study.kept] == float("-inf")).mean()),
+        "best labeling right": float((study.decoded["task.rank"][study.kept] == 1).mean()),
     }
     chosen = write_report(results, out, settings=about, alphas=plan.alphas)
     if json_file is not None:
-        json_file.write_text(json.dumps({"settings": about, "recommended": chosen.method, "results": results}))
+        json_file.write_text(to_json({"settings": about, "recommended": chosen.method, "results": results}))
     console.print(
         f"{len(study.decoded):,} texts, {splits} splits: methods took {took:.0f} s, at most {peak:.1f} GB a process; "
         f"tables and plots in {out}",
         highlight=False,
     )
+    if seen > SEEN_WARNING * len(study.decoded):
+        console.print(
+            f"warning: {seen:,} of {len(study.decoded):,} texts ({about['left out, share']:.1%}) were in the model's "
+            "training data and are left out; give data that were kept apart",
+            highlight=False,
+        )
     click.echo(f"recommended: {chosen.reason}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backend.evaluation.study import Judged, Study
+from backend.evaluation.study import Judged, Listed, Study
 from conformal.evaluation import summarise
 from conformal.quantile import rank
 from conformal.subsequence import Ints
@@ -60,8 +60,10 @@ def figures_of(
     target = 1 - float(alpha)
     summary = summarise(judged.outcomes, target=target, groups=codes)
     made: Figures = {"alpha": alpha, "split": split, **asdict(summary)}
-    made["worst_group"] = cells[summary.worst_group] if summary.worst_group >= 0 else ""
     shown = np.where(judged.outcomes.open, 100, np.clip(judged.outcomes.size, 1, 100))
+    if judged.listed is not None:
+        made |= _listed(judged.listed, judged)
+    made["worst_group"] = cells[summary.worst_group] if summary.worst_group >= 0 else ""
     for kind, (names, all_of) in groups.items():
         own = all_of[judged.test]
         made[kind] = {name: _cell(judged, own == i, shown) for i, name in enumerate(names) if np.any(own == i)}
@@ -75,11 +77,26 @@ def figures_of(
 
 def _cell(judged: Judged, here: npt.NDArray[np.bool_], shown: Ints) -> dict[str, float]:
     if not here.any():
-        return {"tasks": 0, "coverage": float("nan"), "size": float("nan")}
-    return {
+        return dict.fromkeys(("coverage", "size", "listed_coverage", "listed_size"), float("nan")) | {"tasks": 0}
+    found = {
         "tasks": int(here.sum()),
         "coverage": float(judged.outcomes.covered[here].mean()),
         "size": float(shown[here].mean()),
+    }
+    if judged.listed is not None:
+        found["listed_coverage"] = float(judged.listed.covered[here].mean())
+        found["listed_size"] = float(np.maximum(judged.listed.size[here], 1).mean())
+    return found
+
+
+def _listed(listed: Listed, judged: Judged) -> dict[str, float]:
+    """Return what is said of sets beside what is listed of them; `most_100` counts as full whatever may go on."""
+    size = np.maximum(listed.size, 1)
+    return {
+        "listed_coverage": float(listed.covered.mean()),
+        "listed_size": float(size.mean()),
+        "may_go_on": float(listed.may_go_on.mean()),
+        "most_100": float(np.where(listed.may_go_on | judged.outcomes.open, 100, np.minimum(size, 100)).mean()),
     }
 
 
@@ -95,8 +112,9 @@ def _laws(study: Study, judged: Judged, thresholds: Thresholds, alpha: str, *, s
     for name, cells in sorted(by_pool.items()):
         here = np.isin(codes, cells)
         covered, total = int(judged.outcomes.covered[here].sum()), int(here.sum())
-        n = thresholds.pool(names[cells[0]]).n
-        below, above = tails(coverage_law(total, n=n, alpha=alpha), covered)
+        judge = thresholds.pool(names[cells[0]])
+        n, infinite = judge.n, bool(np.isposinf(judge.table.threshold(alpha)))
+        below, above = tails(coverage_law(total, n=n, alpha=alpha, infinite=infinite), covered)
         found.append(
             {
                 "pool": name,
@@ -105,6 +123,7 @@ def _laws(study: Study, judged: Judged, thresholds: Thresholds, alpha: str, *, s
                 "tasks": total,
                 "n": n,
                 "alpha": alpha,
+                "infinite": infinite,
                 "below": below,
                 "above": above,
             }
@@ -131,7 +150,7 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     for name, own in sorted(members.items()):
         masses: npt.NDArray[np.float64] = np.ones(1)
         for law in own:
-            each = coverage_law(law["tasks"], n=law["n"], alpha=law["alpha"])
+            each = coverage_law(law["tasks"], n=law["n"], alpha=law["alpha"], infinite=law["infinite"])
             masses = np.asarray(np.convolve(masses, each), dtype=np.float64)
         covered = sum(law["covered"] for law in own)
         below, above = tails(masses, covered)
@@ -140,6 +159,7 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
                 "kind": kind,
                 "group": name,
                 "alpha": own[0]["alpha"],
+                "infinite": all(law["infinite"] for law in own),
                 "covered": covered,
                 "tasks": sum(law["tasks"] for law in own),
                 "below": below,
@@ -149,14 +169,16 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def coverage_law(total: int, *, n: int, alpha: str) -> npt.NDArray[np.float64]:
+def coverage_law(total: int, *, n: int, alpha: str, infinite: bool = False) -> npt.NDArray[np.float64]:
     """Return the probabilities of 0 .. total covered test tasks: BetaBinomial(total; k, n + 1 - k) (METHODS 8.8).
+
+    An infinite threshold (too few labels, or too many of them out of reach) covers every task for certain.
 
     >>> coverage_law(2, n=1, alpha="0.5").round(4).tolist()  # one calibration task: coverage is uniform
     [0.3333, 0.3333, 0.3333]
     """
     k = rank(n, alpha)
-    if k > n:
+    if k > n or infinite:
         return np.asarray(np.eye(total + 1)[-1], dtype=np.float64)
     hits = np.arange(total + 1)
     logs = np.array([_log_ways(total, h) + _log_beta(h + k, total - h + n + 1 - k) for h in hits.tolist()])

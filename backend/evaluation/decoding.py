@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from backend.evaluation.actions import count_actions
 from backend.evaluation.merging import merge_texts
 from backend.scoring import ScoredText, score_labelled
+from backend.tagger.errors import InvalidData
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.tagger import Tagger
 from conformal.labels import LabelSpace, Span
@@ -70,23 +71,48 @@ def decode_files(
     """
     cache.mkdir(parents=True, exist_ok=True)
     parts: list[Decoded] = []
-    for path in files:
+    names = distinct_names(files)
+    for path, name in zip(files, names, strict=True):
         key = _key(tagger, path, rows=rows, seed=seed)
         target = cache / f"{path.name.split('.')[0]}-{key[:16]}.safetensors"
         made = _load(target)
         if made is None:
             texts = read_labelled(path).texts
+            if not texts:
+                raise InvalidData(
+                    f"expected labelled texts in {name}, got none; give a CoNLL file or a Label Studio export with "
+                    "at least one"
+                )
             if rows is not None:
                 chosen = np.sort(np.random.default_rng(seed).permutation(len(texts))[:rows])
                 texts = tuple(texts[i] for i in chosen.tolist())
             if merge is not None:
                 texts = merge_texts(texts, merge)
-            made = decode_texts(tagger, texts, source=path.name, progress=progress)
+            made = decode_texts(tagger, texts, source=name, progress=progress)
             _save(made, target)
         elif progress is not None:
-            progress(path.name, len(made), len(made))
+            progress(name, len(made), len(made))
         parts.append(made)
-    return join(parts)
+    return join(parts, sources=names)
+
+
+def distinct_names(files: Sequence[Path]) -> tuple[str, ...]:
+    """Return a short name for each file, no two alike: with as many folders as it takes, then a number.
+
+    >>> distinct_names([Path("a/x.conll"), Path("b/x.conll"), Path("b/y.conll"), Path("b/y.conll")])
+    ('a/x.conll', 'b/x.conll', 'y.conll', 'y.conll (2)')
+    """
+    whole = [path.absolute().parts[1:] for path in files]
+    found: list[str] = []
+    for parts in whole:
+        others = [each for each in whole if each != parts]
+        depth = 1
+        while depth < len(parts) and any(each[-depth:] == parts[-depth:] for each in others):
+            depth += 1
+        name = "/".join(parts[-depth:])
+        again = sum(each == parts for each in whole[: len(found)])
+        found.append(f"{name} ({again + 1})" if again else name)
+    return tuple(found)
 
 
 def decode_texts(
@@ -250,8 +276,8 @@ def _join_arrays(pieces: Sequence[dict[str, Array]]) -> dict[str, Array]:
     return result
 
 
-def join(parts: Sequence[Decoded]) -> Decoded:
-    """Put the texts of several files one after the other; label spaces must agree."""
+def join(parts: Sequence[Decoded], *, sources: Sequence[str]) -> Decoded:
+    """Put the texts of several files, named by `sources`, one after the other; label spaces must agree."""
     languages = tuple(sorted({name for part in parts for name in part.languages}))
     pieces: list[dict[str, Array]] = []
     for number, part in enumerate(parts):
@@ -260,7 +286,7 @@ def join(parts: Sequence[Decoded]) -> Decoded:
         own["task.language"] = place[own["task.language"]]
         own["task.source"] = np.full(len(part), number, np.int16)
         pieces.append(own)
-    return Decoded(parts[0].classes, languages, tuple(part.sources[0] for part in parts), _join_arrays(pieces))
+    return Decoded(parts[0].classes, languages, tuple(sources), _join_arrays(pieces))
 
 
 def data_hash(path: Path) -> str:
@@ -296,6 +322,8 @@ def _load(path: Path) -> Decoded | None:
             if header.get("format") != FORMAT:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if not arrays:  # of a file without texts
+                return None
     except (OSError, SafetensorError, json.JSONDecodeError):
         return None
     return Decoded(tuple(header["classes"]), tuple(header["languages"]), tuple(header["sources"]), arrays)

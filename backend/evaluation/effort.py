@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.evaluation.decoding import SHOWN
 from backend.evaluation.study import Judged, Study
@@ -37,9 +38,20 @@ def actions(study: Study, judged: Judged, *, max_shown: int = 5) -> dict[str, fl
     }
 
 
-def flag_figures(study: Study, *, alpha: str, split: int = 0) -> dict[str, float]:
-    """Return how many spans are flagged a task, the share of wrong spans flagged and of right ones not."""
+def shown_spans(study: Study) -> npt.NDArray[np.bool_]:
+    """Return which of the stored spans the product looks at: the others are there only because they are true."""
     d = study.decoded
+    return np.asarray(d["span.candidate"] | (d["span.best"] >= 0), dtype=np.bool_)
+
+
+def flag_figures(study: Study, *, alpha: str, split: int = 0) -> dict[str, float]:
+    """Return how many spans are flagged a task, the share of wrong spans flagged and of right ones not.
+
+    Spans are looked at as the product does: candidates and those of the best labeling. A true entity that is neither,
+    or that the model's tokens cannot express, is wrong and not flagged: nobody is shown it.
+    """
+    d = study.decoded
+    shown = shown_spans(study)
     calibration, test = study.split(split)
     known, judged = np.zeros(len(d), np.bool_), np.zeros(len(d), np.bool_)
     known[calibration], judged[test] = True, True
@@ -55,21 +67,23 @@ def flag_figures(study: Study, *, alpha: str, split: int = 0) -> dict[str, float
     tables = [thresholds.label_pool(label).table for label in (*d.classes, "O")]
     held = np.column_stack([table.contains(scores[:, w], alpha) for w, table in enumerate(tables)])
     order = np.argsort(d["span.task"], kind="stable")
+    order = order[shown[order]]
     bounds = np.searchsorted(d["span.task"][order], np.arange(len(d) + 1))
-    reported, flagged = np.zeros(len(order), np.bool_), np.zeros(len(order), np.bool_)
+    flagged = np.zeros(len(shown), np.bool_)
     for task in test.tolist():
         rows = order[bounds[task] : bounds[task + 1]]
         if rows.size:
             best = [None if w < 0 else int(w) for w in d["span.best"][rows].tolist()]
-            reported[rows], flagged[rows] = flag_spans(
-                d["span.start"][rows], d["span.end"][rows], sets=held[rows], best=best
-            )
+            _, flagged[rows] = flag_spans(d["span.start"][rows], d["span.end"][rows], sets=held[rows], best=best)
     here = judged[d["span.task"]]
     wrong = here & (d["span.best"] != d["span.true"])
     right = here & (d["span.best"] >= 0) & (d["span.best"] == d["span.true"])
+    true = np.bincount(d["span.task"][d["span.true"] >= 0], minlength=len(d))
+    lost = int((d["task.entities"] - true)[test].sum())
+    errors = int(wrong.sum()) + lost
     return {
         "flags a task": float(flagged.sum() / test.size),
-        "wrong spans that are flagged": float(flagged[wrong].mean()) if wrong.any() else float("nan"),
+        "wrong spans that are flagged": float(flagged[wrong].sum() / errors) if errors else float("nan"),
         "right spans that are not flagged": float((~flagged[right]).mean()) if right.any() else float("nan"),
     }
 
@@ -97,23 +111,27 @@ def queue_statistics(study: Study, judged: Judged) -> dict[str, Floats]:
 
 def _weakest_part(study: Study) -> Floats:
     """Return `-log` of the least P_ent among the best labeling's entities and 1 - P_ent of the spans it leaves out."""
-    d = study.decoded
-    p = d["span.probability"]
-    best = d["span.best"].astype(np.int64)
-    own = np.where(best >= 0, p[np.arange(len(p)), np.maximum(best, 0)], p[:, -1])
-    result = np.zeros(len(d))
+    task, own = _own_probability(study)
+    result = np.zeros(len(study.decoded))
     with np.errstate(divide="ignore"):
-        np.maximum.at(result, d["span.task"], -np.log(own))
+        np.maximum.at(result, task, -np.log(own))
     return result
 
 
 def _expected_errors(study: Study) -> Floats:
     """Return the expected number of spans where the best labeling is wrong, by the model's own probabilities."""
+    task, own = _own_probability(study)
+    return np.asarray(np.bincount(task, weights=1.0 - own, minlength=len(study.decoded)), dtype=np.float64)
+
+
+def _own_probability(study: Study) -> tuple[Ints, Floats]:
+    """Return the task of every span that is looked at, and the probability of what the best labeling says of it."""
     d = study.decoded
-    p = d["span.probability"]
-    best = d["span.best"].astype(np.int64)
+    shown = shown_spans(study)
+    p = d["span.probability"][shown]
+    best = d["span.best"][shown].astype(np.int64)
     own = np.where(best >= 0, p[np.arange(len(p)), np.maximum(best, 0)], p[:, -1])
-    return np.asarray(np.bincount(d["span.task"], weights=1.0 - own, minlength=len(d)), dtype=np.float64)
+    return d["span.task"][shown], own
 
 
 def queue_figures(study: Study, judged: Judged) -> list[dict[str, Any]]:

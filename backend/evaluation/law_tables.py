@@ -1,4 +1,4 @@
-"""Coverage of one split against its law: per language, per length, per class, and every cell below target."""
+"""Coverage of one split against its law: per language, length and class, and every cell of any method below target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from backend.evaluation.study import COMPARED
 from backend.evaluation.tables import TWO_SIDED, Table, at, percent, upper_tail
 
 FAMILY = 0.01  # chance of any false alarm in a table
-HELD = ("nc1", "logrank+nc1")  # methods whose cells below target are listed one by one
 
 
 def group_law_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
@@ -45,12 +44,14 @@ def class_laws(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str,
             n, tasks, hits = record["n"][w], record["tasks"][w], record["hits"][w]
             if not tasks or n + 1 < 100:
                 continue
-            below, above = tails(coverage_law(tasks, n=n, alpha=record["alpha"]), hits)
+            infinite = record["infinite"][w]
+            below, above = tails(coverage_law(tasks, n=n, alpha=record["alpha"], infinite=infinite), hits)
             found.append(
                 {
                     "method": record["method"],
                     "group": label,
                     "alpha": record["alpha"],
+                    "infinite": infinite,
                     "covered": hits,
                     "tasks": tasks,
                     "below": below,
@@ -76,37 +77,58 @@ def class_law_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
     )
 
 
+def every_law(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str, Any]]:
+    """Return all laws of the first split: of every method in total, by pool, by language and by length, and by class.
+
+    Each has `sets`, the method and its thresholds, and `kind` and `group`, the cell it judges.
+    """
+    found: list[dict[str, Any]] = []
+    for name in COMPARED:
+        own, total = results[f"{name}|strata"], results[f"{name}|no strata"]
+        found += [law | {"sets": f"{name}, one threshold", "kind": "total"} for law in _pool_laws(total, alphas)]
+        laws = [law | {"kind": "pool"} for law in _pool_laws(own, alphas)]
+        laws += [law for kind in ("language", "length") for law in _group_laws(own, alphas, kind)]
+        found += [law | {"sets": f"{name}, strata"} for law in laws]
+    for law in class_laws(results, alphas):
+        found.append(law | {"sets": f"span sets, {law['method']}", "kind": "class"})
+    return found
+
+
 def below_target_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
-    """List every language, length, class and total of the first split that is below target, with its law."""
-    rows = []
-    for name in HELD:
-        for strata in ("strata", "no strata"):
-            if strata == "strata":
-                laws = [
-                    law
-                    for kind in ("language", "length")
-                    for law in _group_laws(results[f"{name}|strata"], alphas, kind)
-                ]
-            else:
-                laws = [
-                    law | {"kind": "total", "group": "all"} for law in _pool_laws(results[f"{name}|no strata"], alphas)
-                ]
-            rows += [_below(f"{name}, {strata}", law["kind"], law) for law in laws if _short(law)]
-    spans = [law for law in class_laws(results, alphas) if law["method"] == "nc1, hierarchical" and _short(law)]
-    rows += [_below("span sets, nc1", "class", law) for law in spans]
+    """List every cell of the first split that is below target, of every method, with its law."""
     return Table(
         "below-target",
         "Every cell of the first split below target, with the chance of that few covered if coverage is at target",
         ("sets", "by", "group", "target", "covered", "tasks", "coverage", "p"),
-        tuple(rows),
+        tuple(_below(law) for law in every_law(results, alphas) if _short(law)),
         "About half of all cells are below target in any one split; a small p would say that it is not by chance.",
     )
 
 
-def _below(sets: str, kind: str, law: dict[str, Any]) -> tuple[str, ...]:
+def shortfall_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
+    """Count, for every method and kind of cell, those of the first split below target, and show the worst."""
+    rows = []
+    laws = every_law(results, alphas)
+    for sets, kind in dict.fromkeys((law["sets"], law["kind"]) for law in laws):
+        own = [law for law in laws if (law["sets"], law["kind"]) == (sets, kind)]
+        short = [law for law in own if _short(law)]
+        worst = min(short, key=lambda law: float(law["below"]), default=None)
+        cell = ("–",) * 4 if worst is None else _below(worst)[2:4] + _below(worst)[6:]
+        rows.append((sets, kind, f"{len(own):,}", f"{len(short):,}", *cell))
+    return Table(
+        "below-target-counts",
+        "Cells of the first split below target, by method, and the one with the least chance",
+        ("sets", "by", "cells", "below target", "worst", "target", "coverage", "p"),
+        tuple(rows),
+        "About half of all cells are below target in any one split. p is the chance of that few covered if coverage is "
+        "at target; with many cells the least p is small by chance. Every cell with its law: below-target.csv.",
+    )
+
+
+def _below(law: dict[str, Any]) -> tuple[str, ...]:
     share = law["covered"] / law["tasks"]
-    counts = (f"{law['covered']:,}", f"{law['tasks']:,}")
-    return (sets, kind, str(law["group"]), percent(law["alpha"]), *counts, f"{share:.4f}", f"{law['below']:.3g}")
+    cell = (law["sets"], law["kind"], str(law.get("group", law.get("pool"))), percent(law["alpha"]))
+    return (*cell, f"{law['covered']:,}", f"{law['tasks']:,}", f"{share:.4f}", f"{law['below']:.3g}")
 
 
 def _short(law: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.evaluation.decoding import DETAILED
-from backend.evaluation.study import Judged, Study
+from backend.evaluation.study import Judged, Listed, Study
 from conformal.evaluation import Outcomes
 from conformal.integrated_paper import sidak_thresholds
 from conformal.naive import split_conditional, split_level
@@ -196,12 +196,16 @@ def run_paper(
 
 
 def judge_listed(study: Study, test: Ints, members: npt.NDArray[np.bool_]) -> Judged:
-    """Judge sets given by their members among the listed labelings; the truth is covered iff it is one of them."""
+    """Judge sets given by their members among the listed labelings; the truth is covered iff it is one of them.
+
+    The paper defines its sets within the list: the listed part is the whole set.
+    """
     members = members & (np.arange(DETAILED) < study.decoded["labeling.listed"][test][:, None])
     rank = study.decoded["task.rank"][test].astype(np.int64)
     within = (rank > 0) & (rank <= DETAILED)
     at = np.clip(rank - 1, 0, DETAILED - 1)[:, None]
     covered = within & np.take_along_axis(members, at, 1)[:, 0]
     place = np.where(covered, np.take_along_axis(members.cumsum(axis=1), at, 1)[:, 0], 0)
+    size = members.sum(axis=1).astype(np.int64)
     closed = np.zeros(test.size, np.bool_)
-    return Judged(test, Outcomes(covered, members.sum(axis=1).astype(np.int64), closed, place))
+    return Judged(test, Outcomes(covered, size, closed, place), Listed(covered, size, closed))

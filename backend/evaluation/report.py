@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from backend.evaluation.effort import REVIEW_VALUE
-from backend.evaluation.law_tables import below_target_table, class_law_table, group_law_table
+from backend.evaluation.integrated_tables import integrated_size_table, paper_table
+from backend.evaluation.law_tables import below_target_table, class_law_table, group_law_table, shortfall_table
 from backend.evaluation.plots import all_plots
 from backend.evaluation.recommend import Recommendation, recommend
 from backend.evaluation.tables import Table, all_tables
@@ -30,12 +32,14 @@ pre { background: #f6f6f6; padding: .6em; overflow-x: auto; }
 def write_report(
     results: dict[str, Any], out: Path, *, settings: dict[str, Any], alphas: Sequence[str]
 ) -> Recommendation:
-    """Write tables (Markdown and CSV), plots (SVG), `report.html` and `results.json` into a directory."""
+    """Write tables (Markdown and CSV), plots (SVG) and `report.html` into a directory."""
     out.mkdir(parents=True, exist_ok=True)
     middle = [a for a in alphas if a != "0.01"]
-    laws = [table(results, middle) for table in (group_law_table, class_law_table, below_target_table)]
+    laws = [table(results, middle) for table in (group_law_table, class_law_table)]
     tables = all_tables(results, alphas)
-    tables[3:3] = laws
+    tables[4:4] = [integrated_size_table(results, alphas), paper_table(results, alphas)]
+    tables[3:3] = [*laws, shortfall_table(results, alphas)]
+    cells = below_target_table(results, alphas)  # thousands of rows for large data: a file of its own only
     plots = all_plots(results, alphas)
     main = "0.05" if "0.05" in alphas else alphas[0]
     chosen = recommend(results, alpha=main, laws=middle)
@@ -58,12 +62,29 @@ def write_report(
         "",
     ]
     (out / "tables.md").write_text("\n".join(lines) + "\n" + "\n".join(table.markdown() for table in tables))
-    for table in tables:
+    for table in (*tables, cells):
         (out / f"{table.name}.csv").write_text(table.csv())
     for name, drawing in plots.items():
         (out / f"{name}.svg").write_bytes(drawing)
     (out / "report.html").write_text(_page(tables, plots, chosen, queue, settings))
     return chosen
+
+
+def to_json(results: Any) -> str:  # noqa: ANN401 - JSON
+    """Return results as JSON that every program reads: null where a figure does not exist.
+
+    >>> to_json({"a": [1.5, float("nan")], "b": float("inf")})
+    '{"a": [1.5, null], "b": null}'
+    """
+    return json.dumps(_plain(results), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _settings(settings: dict[str, Any]) -> str:

@@ -24,13 +24,14 @@ from backend.evaluation.effort import actions, flag_figures, queue_figures
 from backend.evaluation.paper_sets import VARIANTS, run_paper
 from backend.evaluation.span_sets import run_spans
 from backend.evaluation.study import COMPARED, LEVELS, Study, run_method
+from backend.tagger.errors import InvalidData
 from backend.tagger.tagger import Tagger
 from conformal.evaluation import edf_distance
 from conformal.names import SPAN_METHODS
 from conformal.scores import Boundary
 from conformal.subsequence import EntityMethod
 
-VERSION = 2
+VERSION = 3  # of the pieces: raise it when figures change, so that older ones are not read
 # Methods that are judged under the paper's convention too: probabilities over the 100 best labelings.
 TOP_K = ("nc1", "nc2", "nc3", "raps+nc1", "raps+nc2", "naive+nc1", "conditional_paper+nc1")
 _KS_DRAWS, _KS_REPEATS = 100, 100
@@ -60,7 +61,14 @@ def prepare(
     """Decode labelled files, or read them from the cache; return the study and a key that names model and data."""
     decoded = decode_files(tagger, files, cache=cache, rows=rows, seed=seed, merge=merge, progress=progress)
     parts = [tagger.hash, *tagger.space.classes, *(data_hash(path) for path in files), str(rows), str(seed)]
-    return Study(decoded, seed), hashlib.sha256("|".join(parts).encode()).hexdigest()
+    parts += decoded.sources
+    study = Study(decoded, seed)
+    if study.rest.size < 2:
+        raise InvalidData(
+            "expected at least two labelled texts that are not empty and that the model was not trained on, got "
+            f"{study.kept.size} of {len(decoded)}; give data that were kept apart when the model was trained"
+        )
+    return study, hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
 def evaluate(
@@ -170,7 +178,8 @@ def _method(study: Study, plan: Plan, name: str, strata: bool, top_k: int | None
         if tuned is not None:
             made["tuned"] = {"limit": thresholds.method.limit, "lam": tuned.lam, "r0": tuned.r0, "share": tuned.share}
         if split == 0 and alpha == "0.05":
-            top = np.bincount(np.minimum(judged.outcomes.size, 101), minlength=102)
+            beyond = np.where(judged.outcomes.open, 101, np.minimum(judged.outcomes.size, 101))
+            top = np.bincount(beyond, minlength=102)
             made["sizes"] = top.tolist()
         found.append(made)
     return found
@@ -229,7 +238,9 @@ def _ks(study: Study) -> dict[str, Any]:
     rng = np.random.default_rng([study.seed, 5])
     scores = -study.decoded["task.log_probability"]
     finite = np.where(np.isfinite(scores), scores, 1e9)
-    pools = [finite[(codes == largest) & (bins == b)] for b in range(len(names))]
+    kept = np.zeros(finite.size, np.bool_)
+    kept[study.kept] = True
+    pools = [finite[kept & (codes == largest) & (bins == b)] for b in range(len(names))]
     table = np.full((len(names), len(names)), np.nan)
     for i, first in enumerate(pools):
         for j, second in enumerate(pools):

@@ -38,6 +38,7 @@ class SpanFigures:
     overall: tuple[float, float]  # coverage and size of a random true entity, every one counted alike
     hits: tuple[int, ...]  # one random entity of each test task that has the class: how many are covered
     n: tuple[int, ...]  # calibration tasks behind each class
+    infinite: tuple[bool, ...]  # whether the threshold of each class is
     tuned: dict[str, float | str | None]
 
 
@@ -144,6 +145,7 @@ def run_spans(
                     ),
                     tuple(hits),
                     tuple(table.n for table in tables),
+                    tuple(bool(np.isposinf(cut).all()) for cut in cuts),
                     {
                         "limit": method.limit,
                         **({} if method.tuned is None else {"lam": method.tuned.lam, "r0": method.tuned.r0}),

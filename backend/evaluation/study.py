@@ -28,6 +28,7 @@ from conformal.tuning import RankedLists, tune
 # Every full-sequence method with a score of its own; the paper's integrated sets are judged by `paper_sets`.
 COMPARED = {name: worth for name, worth in METHODS.items() if worth != "heuristic"}
 LEVELS = ("0.2", "0.1", "0.05", "0.025", "0.01")
+TUNING_SHARE = 0.2
 NO_STRATA = Strata(by_language=False, lengths=())
 _TUNING_LISTS = 2000  # tuning tasks whose lists the grid search looks at
 
@@ -38,7 +39,7 @@ class Study:
 
     decoded: Decoded
     seed: int = 0
-    tuning_share: float = 0.2
+    tuning_share: float = TUNING_SHARE
 
     @cached_property
     def strata(self) -> Strata:
@@ -47,8 +48,16 @@ class Study:
 
     @cached_property
     def kept(self) -> Ints:
-        """Tasks with at least one token: the others are a stratum of their own, left out of figures (METHODS 1)."""
-        return np.flatnonzero(self.decoded["task.length"] > 0)
+        """Tasks that can be evidence: not empty, and not among the texts the model was trained on.
+
+        Both are strata of their own in the product and speak for no other text (METHODS 1).
+        """
+        return np.flatnonzero((self.decoded["task.length"] > 0) & ~self.seen)
+
+    @cached_property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Whether the model was trained on the text of each task; an empty one counts as empty."""
+        return np.asarray(self.decoded["task.seen"] & (self.decoded["task.length"] > 0), dtype=np.bool_)
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
@@ -216,11 +225,28 @@ class Study:
 
 
 @dataclass(frozen=True, eq=False)
+class Listed:
+    """What is known of sets that are looked at among the DETAILED best labelings only (integrated ones).
+
+    A whole set may hold labelings beyond them. `covered`: the truth is a member and listed. `may_go_on`: nothing that
+    is stored rules out a member beyond the list.
+    """
+
+    covered: npt.NDArray[np.bool_]  # (T,)
+    size: Ints  # (T,) members among the listed labelings
+    may_go_on: npt.NDArray[np.bool_]  # (T,)
+
+
+@dataclass(frozen=True, eq=False)
 class Judged:
-    """The sets of one method, level and split: test tasks and what became of them."""
+    """The sets of one method, level and split: test tasks and what became of them.
+
+    `outcomes` are of whole sets; `listed` is given where only a part of each was looked at.
+    """
 
     test: Ints
     outcomes: Outcomes
+    listed: Listed | None = None
 
 
 def judge_heads(
@@ -302,30 +328,36 @@ def judge_integrated(
 ) -> Judged:
     """Judge calibrated integrated sets; `scores` (T, DETAILED) are those of the listed labelings.
 
-    Sizes count members among the DETAILED best labelings, as the paper's do.
+    Coverage is that of the whole set, which may reach beyond the DETAILED best labelings; members are counted among
+    these only. A set is open if its threshold is infinite or if it is known to reach beyond them, because it holds a
+    truth that ranks there. `Judged.listed` has the coverage and size of the listed part, which is what the paper's
+    integrated sets are.
     """
     own = method.scores(rows.take(test).ranks)
     names, codes = study.codes_of(test, strata=strata)
     taus = np.array([thresholds.pool(name).table.threshold(alpha) for name in names])[codes]
-    return _judge_members(study, test, own <= taus, scores[test] <= taus[:, None], np.isposinf(taus))
-
-
-def _judge_members(
-    study: Study,
-    test: Ints,
-    covered: npt.NDArray[np.bool_],
-    members: npt.NDArray[np.bool_],
-    unbounded: npt.NDArray[np.bool_],
-) -> Judged:
+    covered = own <= taus
+    members = scores[test] <= taus[:, None]
     members &= np.arange(DETAILED) < study.decoded["labeling.listed"][test][:, None]
     rank = study.decoded["task.rank"][test].astype(np.int64)
-    within = (rank > 0) & (rank <= DETAILED)
-    place = np.where(
-        within, np.take_along_axis(members.cumsum(axis=1), np.clip(rank - 1, 0, DETAILED - 1)[:, None], 1)[:, 0], 0
-    )
-    return Judged(
-        test, Outcomes(covered, members.sum(axis=1).astype(np.int64), unbounded, np.where(covered & within, place, 0))
-    )
+    here = (rank > 0) & (rank <= DETAILED)
+    at = np.clip(rank - 1, 0, DETAILED - 1)[:, None]
+    inside = covered & here
+    members[np.flatnonzero(here), rank[here] - 1] = covered[
+        here
+    ]  # listed probabilities are rounded, the truth's is not
+    place = np.where(inside, np.maximum(np.take_along_axis(members.cumsum(axis=1), at, 1)[:, 0], 1), 0)
+    size = members.sum(axis=1).astype(np.int64)
+    more = study.counts[test] > DETAILED
+    # The least score that a labeling beyond the list can have: no part of it strange, its probability that of the
+    # first one there. Parts alone ("integrated") do not bound it.
+    logs = study.logs[test, DETAILED].astype(np.float64) + 1e-5  # they are rounded
+    nothing = np.zeros(test.size)
+    least = method.scores(Ranks(logs, np.zeros(test.size, np.int64), nothing, None, nothing))
+    unbounded = np.isposinf(taus)
+    beyond = covered & ~here
+    listed = Listed(inside, size, unbounded | beyond | (more & (least <= taus)))
+    return Judged(test, Outcomes(covered, size, unbounded | beyond, place), listed)
 
 
 def run_method(

@@ -41,10 +41,11 @@ def test_a_language_is_judged_by_the_sum_of_its_pools() -> None:
         rng.binomial(m, rng.beta(k, each + 1 - k, 200_000)) for m, each, k in zip(sizes, n, (28, 55), strict=True)
     )
     laws = [
-        {"cells": [f"de/{length}"], "covered": 0, "tasks": m, "n": each, "alpha": alpha}
+        {"cells": [f"de/{length}"], "covered": 0, "tasks": m, "n": each, "alpha": alpha, "infinite": False}
         for length, m, each in zip(("1-10", "11-20"), sizes, n, strict=True)
     ]
-    laws.append({"cells": ["fr/1-10", "it/1-10"], "covered": 1, "tasks": 9, "n": 90, "alpha": alpha})
+    shared = {"cells": ["fr/1-10", "it/1-10"], "covered": 1, "tasks": 9, "n": 90, "alpha": alpha, "infinite": False}
+    laws.append(shared)
     for covered in (50, 55, 60):
         laws[0]["covered"] = covered - 20
         laws[1]["covered"] = 20
@@ -53,6 +54,11 @@ def test_a_language_is_judged_by_the_sum_of_its_pools() -> None:
         assert found["below"] == pytest.approx(np.mean(counts <= covered), abs=0.006)
         assert found["above"] == pytest.approx(np.mean(counts >= covered), abs=0.006)
     assert {law["group"] for law in _group_laws(laws, "length")} == {"1-10", "11-20"}
+    laws[0] |= {"infinite": True, "covered": 40}  # all of it for certain: the law is that of the other pool
+    (found,) = _group_laws(laws[:2], "language")
+    (alone,) = _group_laws(laws[1:2], "language")
+    assert (found["below"], found["above"]) == pytest.approx((alone["below"], alone["above"]))
+    assert not found["infinite"]
 
 
 def test_sizes_by_doubling_steps_are_those_of_every_rank() -> None:
