@@ -343,9 +343,8 @@ def judge_integrated(
     here = (rank > 0) & (rank <= DETAILED)
     at = np.clip(rank - 1, 0, DETAILED - 1)[:, None]
     inside = covered & here
-    members[np.flatnonzero(here), rank[here] - 1] = covered[
-        here
-    ]  # listed probabilities are rounded, the truth's is not
+    # Listed probabilities are rounded, the truth's own is not.
+    members[np.flatnonzero(here), rank[here] - 1] = covered[here]
     place = np.where(inside, np.maximum(np.take_along_axis(members.cumsum(axis=1), at, 1)[:, 0], 1), 0)
     size = members.sum(axis=1).astype(np.int64)
     more = study.counts[test] > DETAILED
