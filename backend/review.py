@@ -34,7 +34,7 @@ from backend.store.types import ProjectRecord
 from backend.streams import Order, uniforms
 
 PAGE = 500
-LONGEST = timedelta(days=1)
+SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # of a lease
 
 
 def review_queue(
@@ -68,7 +68,7 @@ def claim(
     Raises:
         StoreConflict: when the project is not in review order and `accept_review` is not given.
     """
-    lease = at_work(settings) if minutes is None else min(LONGEST, timedelta(minutes=minutes))
+    lease = max(SHORTEST, at_work(settings)) if minutes is None else min(LONGEST, timedelta(minutes=minutes))
     if project.uid != LOCAL:
         store.run(lambda session: _follow(session, project, accept=accept_review))
 
@@ -123,6 +123,11 @@ def fill_queue(store: Store, *, page: int = PAGE) -> int:
 def at_work(settings: Settings) -> timedelta:
     """Return for how long a task counts as being worked on."""
     return timedelta(minutes=settings.at_work_minutes)
+
+
+def in_review_order(session: Session, project_id: int) -> bool:
+    """Whether a project's tasks may be taken from the queue: its labels outside the audit count for nothing anyway."""
+    return was_in_review(session, project_id) or current_order(session, project_id) is Order.REVIEW
 
 
 def _follow(session: Session, project: ProjectRecord, *, accept: bool) -> None:

@@ -7,29 +7,18 @@ its name, what was expected and what was got; secrets and passwords are never re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backend.alpha import plain_alpha
 from backend.errors import InvalidSetting
 from backend.store.engine import database_url
 
 PREFIX = "SURESPAN_"
 _SECRET = ("DATABASE_URL", "SECRET", "API_KEY", "PASS")
-
-
-def _decimal(value: str) -> str:
-    # A decimal string, because Fraction(0.18) is not 18/100 and gives wrong ranks (METHODS 3.1).
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
-        number = Decimal(0)
-    if not (number.is_finite() and 0 < number < 1):
-        raise ValueError("a decimal number between 0 and 1, both excluded, for example 0.05")
-    return value
 
 
 def _usable_url(value: str) -> str:
@@ -87,7 +76,7 @@ class Settings(BaseSettings):
         default="sqlite:///.surespan/surespan.db",
         description="Where everything is kept: an SQLite file, or PostgreSQL for several replicas.",
     )
-    model: str | None = Field(
+    model: Optional = Field(
         default=None,
         description="The tagger: empty for the bundled one, else a folder or a hub id (owner/name, with @revision).",
     )
@@ -103,7 +92,7 @@ class Settings(BaseSettings):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = Field(
         default="auto", description="Where an encoder runs: auto (a GPU if there is one), cpu, or cuda:0 and so on."
     )
-    alpha: Annotated[str, AfterValidator(_decimal)] = Field(
+    alpha: Annotated[str, AfterValidator(plain_alpha)] = Field(
         default="0.05", description="Share of sets that may miss the true labeling."
     )
     method: Annotated[str, AfterValidator(_method)] = Field(
@@ -164,6 +153,10 @@ class Settings(BaseSettings):
         default=None,
         validation_alias=_known_as("LABEL_STUDIO_URL", "LABEL_STUDIO_HOST", "label_studio_url"),
         description="Address of Label Studio, as seen from here; needed to reconcile, refresh and connect.",
+    )
+    label_studio_public_url: Optional = Field(
+        default=None,
+        description="Address at which people open Label Studio, for links to tasks; empty: LABEL_STUDIO_URL.",
     )
     label_studio_api_key: Secret = Field(
         default=None,
@@ -246,6 +239,21 @@ class Settings(BaseSettings):
         default=180,
         description="Days that served sets are kept; coverage of what was shown is known for this long.",
     )
+
+    @property
+    def own_url(self) -> str:
+        """Where the service is on this machine.
+
+        >>> load_settings(host="0.0.0.0", port=9091).own_url, load_settings(host="::1").own_url
+        ('http://127.0.0.1:9091', 'http://[::1]:9090')
+        """
+        host = "127.0.0.1" if self.host is None or self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - told apart
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def people_url(self) -> str | None:
+        """Where people open Label Studio."""
+        return self.label_studio_public_url or self.label_studio_url
 
 
 def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - values of any setting

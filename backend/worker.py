@@ -329,7 +329,7 @@ class Worker:
         if self.settings.text_retention is not None:
             texts = timedelta(days=self.settings.text_retention)
             purge_texts(self.store, before=now - texts)
-            kept = min(kept, texts)  # events carry texts too
+            purge_events(self.store, before=now - texts, dead=True)  # events carry texts too
         purge_events(self.store, before=now - kept)
         if self.settings.served_retention is not None:
             purge_served(self.store, before=now - timedelta(days=self.settings.served_retention))

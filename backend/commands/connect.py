@@ -12,7 +12,6 @@ from backend.commands.server import client_for, label_studio_options, project_op
 
 if TYPE_CHECKING:
     from backend.connect import Connected
-    from backend.settings import Settings
 
 
 @click.command("connect")
@@ -71,7 +70,7 @@ def command(
         return False if quiet else click.confirm(question, default=True)
 
     wishes = Wishes(
-        backend_url=backend_url or _own_address(settings),
+        backend_url=backend_url or settings.own_url,
         sampling=sampling,
         shuffled=shuffled,
         random_order=random_order,
@@ -88,11 +87,6 @@ def command(
     if synced.brought_in:
         evidence = "they may calibrate" if random_order else "tasks labelled before they were drawn do not calibrate"
         click.echo(f"Took in {synced.brought_in} annotations that were there; {evidence}.")
-
-
-def _own_address(settings: Settings) -> str:
-    host = settings.host if settings.host not in {None, "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - told apart
-    return f"http://{host}:{settings.port}"
 
 
 def _echo(done: Connected) -> None:

@@ -77,6 +77,33 @@ def backup_command(*, target: Path | None) -> None:
         click.echo(f"{store.name}: copied to {done} ({done.stat().st_size:,} bytes)")
 
 
+@command.command("forget")
+@click.option("--project", "key", required=True, help="Id of a Label Studio project, or the whole uid of a project.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget_command(*, key: str, yes: bool) -> None:
+    """Delete everything that is kept of a project: tasks, labels, thresholds, what was served, deliveries.
+
+    Nothing in Label Studio changes. Run `surespan disconnect` first, or its next event makes the project anew.
+    """
+    from backend.store.projects import find_project
+    from backend.store.retention import forget_project
+    from backend.store.schema import ensure_schema
+
+    with _store() as store:
+        ensure_schema(store)
+        with store.read() as session:
+            project = find_project(session, key)
+        if project is None:
+            raise click.ClickException(
+                f"--project: expected a project of this database, got {key!r}, which is not in it"
+            )
+        name = f"project {project.key} ({project.title or project.uid})"
+        if not yes:
+            click.confirm(f"{store.name}: delete all tasks, labels and thresholds of {name} for good?", abort=True)
+        events = store.run(lambda session: forget_project(session, project))
+        click.echo(f"{store.name}: {name} is forgotten, {events:,} deliveries with it")
+
+
 @contextmanager
 def _store() -> Iterator[Store]:
     try:

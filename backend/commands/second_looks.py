@@ -59,7 +59,7 @@ def command(
         score_unscored(store, found, model=record, tagger=view)
         refresh_looks(store, found, model=record, tagger=view, fdr=fdr)
         with store.read() as session:
-            report = looks_report(session, found, record, base=settings.label_studio_url, limit=limit)
+            report = looks_report(session, found, record, base=settings.people_url, limit=limit)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from backend.alpha import plain_alpha
 from backend.dashboard.subject import Subject
 from backend.errors import NotFound
 from backend.labelstudio.payloads import InvalidPayload
@@ -33,7 +33,6 @@ DONE = {
     SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if it still holds then.",
 }
 _UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the page of the project"
-_ALPHA = re.compile(r"0?\.[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
             "Sync now",
         )
     if action == ALPHA:
-        alpha = read_alpha(given.get("alpha", ""))
+        alpha = read_alpha(given)
         share = f"{(100 * (1 - Decimal(alpha))).normalize():f} %"
         return Question(
             ALPHA,
@@ -163,7 +162,7 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
     details: dict[str, Any] = {}
     if action in {REFIT, ALPHA}:
         if action == ALPHA:
-            alpha = read_alpha(given.get("alpha", ""))
+            alpha = read_alpha(given)
             details = {"from": subject.wanted_alpha, "to": alpha}
             set_project_options(session, project.id, alpha=alpha)
         reason = {"reason": f"asked for by {who}" if action == REFIT else f"alpha {details['to']}, by {who}"}
@@ -194,19 +193,16 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
     record_action(session, project.id, who=who, action=action, details=details)
 
 
-def read_alpha(text: str) -> str:
-    """Return alpha as it is kept, a decimal text.
+def read_alpha(given: Mapping[str, str]) -> str:
+    """Return the alpha that a form carries.
 
     Raises:
         InvalidPayload: when it is not a number between 0 and 1.
-
-    >>> read_alpha(" .10 ")
-    '0.1'
     """
-    given = text.strip()
-    if not _ALPHA.fullmatch(given) or not Decimal(given):
-        raise InvalidPayload("a decimal number between 0 and 1 as alpha, for example 0.05", "something else")
-    return f"{Decimal(given).normalize():f}"
+    try:
+        return plain_alpha(given.get("alpha", ""))
+    except ValueError as error:
+        raise InvalidPayload(str(error), "something else") from None
 
 
 def _task(given: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from backend.evidence import Evidence
 from backend.judging import ADDED, KEPT, LEFT, RELABELLED, REMOVED
 from backend.monitor_report import coverage_report, gap_report, task_figure
 from backend.store.judgements import EXCLUDED, STRATUM, CoverageRow, add_up
-from backend.store.overview import coverage_days
+from backend.store.overview import coverage_before, coverage_days
 from conformal.monitor.coverage import clopper_pearson, confidence_sequence
 from conformal.strata import EMPTY, SEEN
 
@@ -55,11 +55,17 @@ def over_time(subject: Subject) -> Figure:
             alpha=subject.alpha,
         )
     )
-    sums: dict[str, list[int]] = {}
+    # Counted from the first label on, whatever is shown: a sequence that began anew each day would promise nothing.
+    sums = (
+        {}
+        if subject.model is None
+        else coverage_before(
+            subject.session, subject.project.id, model_id=subject.model.id, before=subject.since, alpha=subject.alpha
+        )
+    )
     for day, kind, judged, covered in found:
-        so_far = sums.setdefault(kind, [0, 0])
-        so_far[0] += judged
-        so_far[1] += covered
+        before = sums.get(kind, (0, 0))
+        so_far = sums[kind] = (before[0] + judged, before[1] + covered)
         low, high = confidence_sequence(so_far[1], so_far[0])
         share = so_far[1] / so_far[0]
         rows.append((day, _word(kind), judged, covered, share, low, high, subject.target))
@@ -68,7 +74,7 @@ def over_time(subject: Subject) -> Figure:
     return Figure(
         "coverage-over-time",
         "Live coverage over time",
-        f"Share of labels that the set held, added up since the first day shown, for sets served at alpha "
+        f"Share of labels that the set held, added up from the first label on, for sets served at alpha "
         f"{subject.alpha}; the band holds the true share on all days at once with probability 95 %, so it may be "
         "looked at daily. Only labels made without a prelabel say whether the promise holds.",
         columns(

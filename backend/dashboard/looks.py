@@ -72,7 +72,7 @@ def _row(subject: Subject, look: Look) -> tuple[Any, ...]:
 
 
 def _links(subject: Subject, look: Look) -> tuple[Link, ...]:
-    url = task_url(subject.settings.label_studio_url, subject.project, look.task)
+    url = task_url(subject.settings.people_url, subject.project, look.task)
     right = Link(
         "It is right",
         url_for("dashboard.ask", uid=subject.project.uid, action="keep", task=look.task),

@@ -17,7 +17,7 @@ from backend.dashboard.figures import Figure, Link, columns
 from backend.dashboard.subject import Subject
 from backend.evidence import Evidence, count_evidence
 from backend.http.reconciliation import describe
-from backend.review import review_queue
+from backend.review import in_review_order, review_queue
 from backend.store.actions import list_actions
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import list_jobs
@@ -200,9 +200,10 @@ def queue(subject: Subject) -> Figure:
         )
         for each in found
     )
-    base = subject.settings.label_studio_url
+    base = subject.settings.people_url
+    followed = in_review_order(subject.session, subject.project.id)
     links: tuple[Link | None, ...] = ()
-    if base and subject.project.key.isdigit():
+    if followed and base and subject.project.key.isdigit():
         place = f"{base.rstrip('/')}/projects/{subject.project.key}/data?task="
         links = tuple(
             Link("Open", place + quote(each.task), f"Open task {each.task} in Label Studio") for each in found
@@ -213,7 +214,14 @@ def queue(subject: Subject) -> Figure:
         "Unlabelled tasks, the one most worth a look first: empty and open sets, then by the doubt about the best "
         "labeling, the spans expected to be wrong in it, its flags and how new the text is. Audit tasks stand at "
         "random places. Tasks that somebody has open or has claimed are left out. Labels made in this order are no "
-        "random sample: only those of audit tasks may set thresholds.",
+        "random sample: "
+        + (
+            "only those of audit tasks may set thresholds."
+            if followed
+            else "this project gives its tasks out otherwise and all its labels count, so do not work down this list "
+            "by hand. To follow it, choose uncertainty sampling in Label Studio or claim tasks with --review-order; "
+            "from then on only audit tasks set thresholds."
+        ),
         columns(
             "Task",
             "Worth of a look",

@@ -57,7 +57,7 @@ def try_text(service: Service, given: Mapping[str, str], *, project: str, label_
     language = given.get("language", "").strip().lower() or None
     if language is not None and not (len(language) <= 20 and language.isascii() and language.isalpha()):
         raise InvalidPayload("a language code such as en", "something else")
-    alpha = read_alpha(given["alpha"]) if given.get("alpha", "").strip() else None
+    alpha = read_alpha(given) if given.get("alpha", "").strip() else None
     with service.admission.enter():
         if label_config is None:
             predictor = service.views.local(project, alpha=alpha)

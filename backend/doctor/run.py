@@ -10,7 +10,7 @@ from backend.doctor.findings import Finding, fail, skipped
 from backend.doctor.machine import check_cache, check_disk, check_model, check_settings
 from backend.doctor.projects import ProjectChecks
 from backend.doctor.server import check_address, check_server, check_token
-from backend.doctor.service import check_service, own_address
+from backend.doctor.service import check_service
 from backend.errors import BackendError
 from backend.labelstudio.client import LabelStudio
 from backend.settings import Settings
@@ -48,7 +48,7 @@ def diagnose(
             numbers = numbers or connected(store)
         yield from check_service(
             settings,
-            service_url or own_address(settings),
+            service_url or settings.own_url,
             wanted=bool(numbers or service_url or settings.label_studio_url),
         )
         server, reachable = check_server(settings)
@@ -59,7 +59,7 @@ def diagnose(
             checks = [
                 ProjectChecks(number, settings, client=client, store=store, classes=classes) for number in numbers
             ]
-            yield from _addresses(client, checks, service_url or own_address(settings), given=service_url is not None)
+            yield from _addresses(client, checks, service_url or settings.own_url, given=service_url is not None)
             for check in checks:
                 yield from check.run()
             if not checks:

@@ -12,17 +12,6 @@ _TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 _RESTART = "give the service and this command the same environment, and restart the service"
 
 
-def own_address(settings: Settings) -> str:
-    """Return where the service is on this machine.
-
-    >>> from backend.settings import load_settings
-    >>> own_address(load_settings(host="0.0.0.0", port=9091))
-    'http://127.0.0.1:9091'
-    """
-    host = settings.host if settings.host not in {None, "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - told apart
-    return f"http://[{host}]:{settings.port}" if host and ":" in host else f"http://{host}:{settings.port}"
-
-
 def check_service(settings: Settings, url: str, *, wanted: bool) -> list[Finding]:
     """Ask the service at an address.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 from sqlalchemy.orm import Session
 
+from backend.alpha import plain_alpha
 from backend.errors import NotFound
 from backend.http.bodies import read_json
 from backend.http.openapi import document
@@ -69,7 +69,7 @@ def blueprint(service: Service) -> Blueprint:
         limit = read_limit(50)
         with service.reads.read() as session:
             project, model = find_served(service, session, uid)
-            base = service.settings.label_studio_url
+            base = service.settings.people_url
             return jsonify(looks_report(session, project, model, base=base, limit=limit))
 
     @routes.get("/jobs")
@@ -120,12 +120,9 @@ def _alpha(body: Mapping[str, Any]) -> str | None:
     if given is None:
         return None
     try:
-        number = Decimal(given) if isinstance(given, str) and len(given) <= 20 else Decimal(0)
-    except InvalidOperation:
-        number = Decimal(0)
-    if not (number.is_finite() and 0 < number < 1):
-        raise InvalidPayload("a decimal number between 0 and 1 as a text under 'alpha'", kind_of(body, "alpha"))
-    return str(given)
+        return plain_alpha(given if isinstance(given, str) else "")
+    except ValueError as error:
+        raise InvalidPayload(f"{error}, as a text under 'alpha'", kind_of(body, "alpha")) from None
 
 
 def read_limit(default: int) -> int:

@@ -107,7 +107,7 @@ def _refusal(credentials: Credentials) -> Response | None:
     if request.path == WEBHOOK and (credentials.secret is not None or credentials.basic):
         return None if _secret_is_right(credentials) or _basic_is_right(credentials) else _unauthorized(webhook=True)
     if credentials.basic:
-        return None if _basic_is_right(credentials) else _unauthorized()
+        return _from_another_page() if _basic_is_right(credentials) else _unauthorized()
     return _from_elsewhere(credentials)
 
 
@@ -138,12 +138,36 @@ def _unauthorized(*, webhook: bool = False) -> Response:
     return response
 
 
+def _from_another_page() -> Response | None:
+    """Refuse changes that a web page of another site makes a browser ask for, with credentials that it remembers.
+
+    Label Studio and scripts send neither header.
+    """
+    fetched = request.headers.get("Sec-Fetch-Site", "none")
+    if request.method in {"GET", "HEAD", "OPTIONS"} or (not _is_foreign() and fetched in {"same-origin", "none"}):
+        return None
+    return problem(
+        403,
+        "Forbidden",
+        expected="a call of this service's own pages, or of a program",
+        got="one that a page of another site made a browser send",
+        hint="behind a proxy, pass the Host header on as it came",
+    )
+
+
+def _is_foreign() -> bool:
+    origin = request.headers.get("Origin")
+    try:
+        return origin is not None and urlsplit(origin).netloc != request.host
+    except ValueError:
+        return True
+
+
 def _from_elsewhere(credentials: Credentials) -> Response | None:
     """Refuse what a web page of another site could make a browser send to a service without credentials."""
+    foreign = _is_foreign()
     try:
         host = urlsplit(f"//{request.host}").hostname or ""
-        origin = request.headers.get("Origin")
-        foreign = origin is not None and urlsplit(origin).netloc != request.host
     except ValueError:
         host, foreign = "", True
     if not foreign and (is_loopback(host) or host in _LOCAL_NAMES or host == (credentials.host or "").lower()):

@@ -24,7 +24,7 @@ from backend.store.calibration import withdraw_scores
 from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
 from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
-from backend.store.queue import settle
+from backend.store.queue import rest, settle
 from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
 from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
 from backend.store.upsert import get_or_create, insert
@@ -70,6 +70,8 @@ def record_annotation(
         row.parent_prediction, row.parent_annotation = annotation.parent_prediction, annotation.parent_annotation
         row.completed_by = annotation.completed_by
         session.flush()
+        if annotation.was_cancelled:
+            rest(session, task_id)
     return [_derive(session, each, now) for each in sorted(concerned)]
 
 

@@ -120,6 +120,24 @@ def coverage_days(
     return sorted((day, kind, int(total), int(covered)) for day, kind, total, covered in rows if total)
 
 
+def coverage_before(
+    session: Session, project_id: int, *, model_id: int, before: date, alpha: str
+) -> dict[str, tuple[int, int]]:
+    """Return (labels with a known answer, covered) of all days before one, by kind, as `coverage_days` counts them."""
+    rows = session.execute(
+        sa.select(CoverageCount.kind, sa.func.sum(CoverageCount.total), sa.func.sum(CoverageCount.covered))
+        .where(
+            CoverageCount.project_id == project_id,
+            CoverageCount.model_id == model_id,
+            CoverageCount.scope == STRATUM,
+            CoverageCount.day < before,
+            CoverageCount.alpha == alpha,
+        )
+        .group_by(CoverageCount.kind)
+    )
+    return {kind: (int(total), int(covered)) for kind, total, covered in rows}
+
+
 def brief_history(session: Session, project_id: int, *, shuffled: bool) -> OrderHistory:
     """Return what of a project's order decides which labels count now: the first review order and what came before."""
     mine = SamplingPeriod.project_id == project_id

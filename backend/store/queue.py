@@ -97,6 +97,15 @@ def settle(session: Session, task_id: int, *, waits: bool) -> None:
     _upsert(session, [_row(row, project_id=project) for row, project in rows])
 
 
+def rest(session: Session, task_id: int) -> None:
+    """Take a task that was skipped out of its lease, and let it rest like one that somebody has open.
+
+    Otherwise whoever skipped it would get it again at once, for as long as they claim.
+    """
+    free = {"claimed_by": None, "claimed_until": None, "opened_at": database_now(session)}
+    session.execute(sa.update(QueueEntry).where(QueueEntry.task_id == task_id).values(free))
+
+
 def next_tasks(
     session: Session, project_id: int, *, model_id: int, limit: int, idle_since: datetime
 ) -> list[QueuedTask]:

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from backend.store.engine import Store, database_now
-from backend.store.tables import Event, ServedSet, Task
+from backend.store.tables import Event, Project, ServedSet, Task
+from backend.store.types import ProjectRecord
 
 BATCH = 1000
 
@@ -49,12 +50,16 @@ def purge_texts(store: Store, *, before: datetime, batch: int = BATCH) -> int:
     return _repeat(store, step)
 
 
-def purge_events(store: Store, *, before: datetime, batch: int = BATCH) -> int:
-    """Delete finished events received before a moment; waiting and dead ones are kept whatever their age."""
+def purge_events(store: Store, *, before: datetime, dead: bool = False, batch: int = BATCH) -> int:
+    """Delete finished events received before a moment; waiting ones are kept whatever their age.
+
+    Args:
+        dead: delete dead ones too. Reconciliation knows what they said from Label Studio, as long as it is there.
+    """
 
     def step(session: Session) -> int:
         removed = 0
-        for state in ("done", "skipped"):
+        for state in ("done", "skipped", "dead") if dead else ("done", "skipped"):
             # Ids grow with time, so the oldest of a state are the first of its index.
             oldest = sa.select(Event.id).where(Event.state == state).order_by(Event.id).limit(batch)
             due = sa.delete(Event).where(Event.id.in_(oldest), Event.received_at < before)
@@ -62,6 +67,21 @@ def purge_events(store: Store, *, before: datetime, batch: int = BATCH) -> int:
         return removed
 
     return _repeat(store, step)
+
+
+def forget_project(session: Session, project: ProjectRecord) -> int:
+    """Delete a project with everything of it, the deliveries that name it too. Returns how many of those there were.
+
+    Deliveries carry the server's number alone. Where another project has it (the server was set up anew), those that
+    wait may be that one's, and stay.
+    """
+    mine = Event.project_key == project.key
+    twin = sa.select(Project.id).where(Project.key == project.key, Project.id != project.id).limit(1)
+    if session.execute(twin).first() is not None:
+        mine = sa.and_(mine, Event.state != "pending")
+    removed = _rows(session.execute(sa.delete(Event).where(mine)))
+    session.execute(sa.delete(Project).where(Project.id == project.id))
+    return removed
 
 
 def _repeat(store: Store, step: Callable[[Session], int]) -> int:

@@ -27,7 +27,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("SURESPAN_TEXT_RETENTION", "30")
     monkeypatch.setenv("SURESPAN_SERVED_RETENTION", "")
     settings = load_settings()
-    assert (settings.alpha, settings.text_retention, settings.served_retention) == ("0.10", 30, None)
+    assert (settings.alpha, settings.text_retention, settings.served_retention) == ("0.1", 30, None)
     assert load_settings(alpha="0.2").alpha == "0.2"
     for name in METHODS:
         assert load_settings(method=name).method == name

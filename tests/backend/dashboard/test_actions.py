@@ -98,7 +98,7 @@ def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("alpha", ["", "0", "1", "1.5", "-0.1", "0.0", "nan", "0,1", "1e-3", "0.1234567"])
+@pytest.mark.parametrize("alpha", ["", "0", "1", "1.5", "-0.1", "0.0", "nan", "0,1", "1e-3", "0.1234567890123456789"])
 def test_an_alpha_that_is_none_is_refused(app: Flask, alpha: str) -> None:
     client = app.test_client()
     assert client.get(f"{PAGE}/actions/alpha", query_string={"alpha": alpha}).status_code == 400

@@ -7,19 +7,24 @@ import io
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from flask import Flask
 
 from backend.app import service_of
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.projects import find_project, lookup_model
+from backend.store.sampling import record_order
 from backend.store.served import record_served
 from backend.store.types import Draw, Served
+from backend.streams import Order
 from tests.backend.dashboard.populated import LIST, UID
 
 
-def test_audit_tasks_are_listed_blank(app: Flask) -> None:
+def test_audit_tasks_are_listed_blank(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     service = service_of(app)
+    addresses = {"label_studio_url": "http://label-studio:8080", "label_studio_public_url": "https://label.example/"}
+    monkeypatch.setattr(service, "settings", service.settings.model_copy(update=addresses))
     with Store(service.settings.database_url) as store, store.write() as session:
         project = find_project(session, UID)
         assert project is not None
@@ -41,4 +46,14 @@ def test_audit_tasks_are_listed_blank(app: Flask) -> None:
     assert audit["set_size"] == "audit, shown blank"
     assert {value for name, value in audit.items() if name not in {"task", "set_size"}} == {""}
     assert (opened["set_size"], nothing["set_size"]) == ("open", "empty")
-    assert "audit, shown blank" in client.get(f"/dashboard/projects/{UID}").text
+    page = client.get(f"/dashboard/projects/{UID}").text
+    assert "audit, shown blank" in page
+    # All labels of this project count, so its tasks must not be picked from here.
+    assert "do not work down this list" in page
+    assert "in Label Studio</a>" not in page
+    assert f"/projects/{project.key}/data?task=5001" not in page
+    with Store(service.settings.database_url) as store, store.write() as session:
+        record_order(session, project.id, order=Order.REVIEW, at=datetime.now(UTC), source="webhook")
+    page = client.get(f"/dashboard/projects/{UID}").text
+    assert "do not work down this list" not in page
+    assert f'href="https://label.example/projects/{project.key}/data?task=5001"' in page

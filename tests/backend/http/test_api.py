@@ -47,7 +47,14 @@ def test_the_sets_of_a_text(app: Flask, service: Service) -> None:
     made = service.views.local("local", alpha="0.2").predict([shapes.TEXTS[0]])[0].as_dict()
     assert answer.items() >= made.items()
     assert answer["promise"].startswith("No promise")
-    for body in ({"text": 1}, {"text": "a", "alpha": 0.1}, {"text": "a", "alpha": "2"}, {"text": "x" * 20_001}):
+    for body in (
+        {"text": 1},
+        {"text": "a", "alpha": 0.1},
+        {"text": "a", "alpha": "2"},
+        {"text": "a", "alpha": "1e-2000000"},
+        {"text": "a", "alpha": "0.05_"},
+        {"text": "x" * 20_001},
+    ):
         assert client.post("/api/v1/sets", json=body).status_code == 400
 
 

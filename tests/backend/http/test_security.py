@@ -81,6 +81,25 @@ def test_basic_auth_opens_everything_and_the_secret_the_webhook_only(guarded: Fl
     assert client.post("/setup", json=shapes.setup(), headers={"X-Surespan-Secret": SECRET}).status_code == 401
 
 
+def test_credentials_that_a_browser_remembers_are_no_use_to_other_pages(guarded: Flask) -> None:
+    client = guarded.test_client()
+    for headers, status in (
+        ({}, 200),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "https://page.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://[::1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ):
+        mine = basic(USER, PASSWORD) | headers
+        assert client.post("/setup", json=shapes.setup(), headers=mine).status_code == status, headers
+        assert client.get("/versions", headers=mine).status_code == 200, "reading changes nothing"
+    claim = client.post("/api/v1/queue/claims", data="{}", headers=mine, content_type="text/plain")
+    assert claim.status_code == 403
+
+
 def test_a_secret_alone_guards_the_webhook(make_app: MakeApp) -> None:
     client = make_app(start=False, webhook_secret=SecretStr(SECRET)).test_client()
     assert client.post("/webhook", json=shapes.events()[0]).status_code == 401

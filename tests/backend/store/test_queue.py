@@ -47,12 +47,12 @@ class Desk:
             opened = [self.tasks[number]] if changes.pop("opened", False) else []
             record_served(session, [served(self.tasks[number], self.model, p, **changes)], opened=opened)
 
-    def queue(self, limit: int = 50) -> list[QueuedTask]:
+    def queue(self, limit: int = 50, idle_since: datetime = NOW) -> list[QueuedTask]:
         with self.store.read() as session:
-            return next_tasks(session, self.project.id, model_id=self.model, limit=limit, idle_since=NOW)
+            return next_tasks(session, self.project.id, model_id=self.model, limit=limit, idle_since=idle_since)
 
-    def names(self) -> list[str]:
-        return [each.task for each in self.queue()]
+    def names(self, idle_since: datetime = NOW) -> list[str]:
+        return [each.task for each in self.queue(idle_since=idle_since)]
 
     def label(self, number: int, annotation: int | None = None, **changes: Any) -> None:
         with self.store.write() as session:
@@ -109,17 +109,38 @@ def test_labels_deletions_and_withdrawals_move_tasks_out_and_back(desk: Desk) ->
         desk.serve(number, 0.2 + number / 10)
     assert desk.names() == ["0", "1", "2", "3"]
     desk.label(0)
-    desk.label(1, was_cancelled=True)  # skipped: nobody has looked at it in earnest
-    assert desk.names() == ["1", "2", "3"]
+    desk.label(1, was_cancelled=True)  # skipped: nobody has looked at it in earnest, but not at once again
+    assert desk.names() == ["2", "3"]
+    assert desk.names(LATER) == ["1", "2", "3"]
     desk.serve(0, 0.01)  # served again: it stays done
-    assert desk.names() == ["1", "2", "3"]
+    assert desk.names() == ["2", "3"]
     with desk.store.write() as session:
         delete_annotation(session, desk.project.id, annotation_id=desk.tasks[0], at=LATER)
         delete_tasks(session, desk.project.id, external_ids=["2"], at=LATER)
-    assert desk.names() == ["0", "1", "3"]
+    assert desk.names(LATER) == ["0", "1", "3"]
     assert desk.queue()[0].probability == pytest.approx(0.01)  # as it was served last
     desk.serve(2, 0.001)
-    assert desk.names() == ["0", "1", "3"]
+    assert desk.names(LATER) == ["0", "1", "3"]
+
+
+def test_a_skipped_task_leaves_its_lease_and_rests(desk: Desk) -> None:
+    for number in range(3):
+        desk.serve(number, 0.1 + number / 10)
+
+    def lease(who: str, at_work: float = 60) -> list[str]:
+        settings = load_settings(at_work_minutes=at_work)
+        options: dict[str, Any] = {"model_id": desk.model, "settings": settings, "who": who, "limit": 1}
+        return [each.task for each in claim(desk.store, desk.project, **options, accept_review=True)]
+
+    assert lease("ann") == ["0"]
+    desk.label(0, was_cancelled=True)
+    assert lease("ann") == ["1"]
+    desk.label(1, was_cancelled=True, annotation=77)
+    desk.label(1, was_cancelled=True, annotation=78)  # by another annotator: the label is a skip still
+    assert lease("bob") == ["2"]
+    assert lease("ann") == []
+    assert lease("ann", at_work=0) == ["0"], "nothing rests, and a lease is one nevertheless"
+    assert lease("cem", at_work=0) == ["1"]
 
 
 def test_an_edited_task_stands_there_once(desk: Desk) -> None:

@@ -7,15 +7,18 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.cli import main
 from backend.errors import StoreConflict
 from backend.store import Store
+from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import Outcome, process_events, store_event
-from backend.store.projects import ensure_model, ensure_project, ensure_task, load_tasks
+from backend.store.projects import ensure_model, ensure_project, ensure_task, list_projects, load_project, load_tasks
 from backend.store.ranked import Candidate, RankedList, pack_ranked, unpack_ranked
-from backend.store.retention import purge_events, purge_served, purge_texts
+from backend.store.retention import forget_project, purge_events, purge_served, purge_texts
 from backend.store.served import latest_served, record_served, served_before, served_since
 from backend.store.tables import Event, ServedSet, Task
 from backend.store.types import Served, TextSpan
@@ -138,6 +141,49 @@ def test_texts_go_and_the_task_stays(store: Store) -> None:
         again = ensure_task(session, project, external_id="0", text="text 0")
         assert (again.id, again.text) == (tasks[0], None)
         assert [task.text for task in load_tasks(session, tasks).values()].count(None) == 3
+
+
+def fail(*_: object) -> Outcome:
+    raise ValueError("never")
+
+
+def test_dead_events_go_when_texts_must(store: Store) -> None:
+    for number in range(2):
+        store_event(store, {"action": "X", "annotation": {"id": number}}, received_at=START + timedelta(days=number))
+    process_events(store, fail, worker="w", hopeless=(ValueError,))
+    assert purge_events(store, before=START + timedelta(days=9)) == 0
+    assert purge_events(store, before=START + timedelta(days=1), dead=True) == 1
+
+
+def test_a_project_is_forgotten_with_all_that_names_it(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, model, tasks = prepare(store, 2)
+    with store.write() as session:
+        record_served(session, [served(tasks[0], model, 1)])
+        record = load_project(session, project)
+        other = ensure_project(session, "88.1").id
+        ensure_tasks(session, other, [NewTask("1", "kept")])
+    for key in (record.key, "88"):
+        store_event(store, {"action": "X", "annotation": {"id": 1}, "project": {"id": int(key)}})
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
+    asked = CliRunner().invoke(main, ["db", "forget", "--project", record.key], input="n\n")
+    assert asked.exit_code == 1
+    done = CliRunner().invoke(main, ["db", "forget", "--project", record.key, "--yes"])
+    assert done.exit_code == 0, done.output
+    assert "is forgotten, 1 deliveries with it" in done.output
+    with store.read() as session:
+        assert [each.id for each in list_projects(session)] == [other]
+        assert session.execute(sa.select(Task.text)).scalars().all() == ["kept"]
+        assert session.execute(sa.select(Event.project_key)).scalars().all() == ["88"]
+        assert session.execute(sa.select(sa.func.count()).select_from(ServedSet)).scalar_one() == 0
+    again = CliRunner().invoke(main, ["db", "forget", "--project", record.key, "--yes"])
+    assert again.exit_code == 1
+    assert "expected a project of this database" in again.output
+    with store.write() as session:
+        twin = ensure_project(session, "88.2")
+        forgotten = forget_project(session, load_project(session, other))
+    assert forgotten == 0, "what waits may be the newer project's"
+    with store.read() as session:
+        assert [each.id for each in list_projects(session)] == [twin.id]
 
 
 def test_only_finished_events_go(store: Store) -> None:
