@@ -59,8 +59,9 @@ def command(
 ) -> None:
     """Try all methods on labelled data that the model was not trained on.
 
-    Texts are decoded once; a fifth of them tunes, the rest is split into calibration and test again and again. A run
-    that was stopped goes on where it was when started again with the same options.
+    Texts that it was trained on are left out. The others are decoded once; a fifth of them tunes, the rest is split
+    into calibration and test again and again. A run that was stopped goes on where it was when started again with the
+    same options.
     """
     import resource
     import time
