@@ -179,7 +179,9 @@ def coverage_law(total: int, *, n: int, alpha: str, infinite: bool = False) -> n
     """
     k = rank(n, alpha)
     if k > n or infinite:
-        return np.asarray(np.eye(total + 1)[-1], dtype=np.float64)
+        certain = np.zeros(total + 1)
+        certain[-1] = 1.0
+        return certain
     hits = np.arange(total + 1)
     logs = np.array([_log_ways(total, h) + _log_beta(h + k, total - h + n + 1 - k) for h in hits.tolist()])
     return np.asarray(np.exp(logs - _log_beta(k, n + 1 - k)), dtype=np.float64)

@@ -31,6 +31,8 @@ def test_the_law_of_a_split_is_beta_binomial(total: int, n: int, alpha: str, k: 
     assert below == pytest.approx(1 - found[-1])
     assert above == pytest.approx(found[-2] + found[-1])
     assert coverage_law(3, n=5, alpha="0.05").tolist() == [0, 0, 0, 1]  # too few rows: open, certain to cover
+    certain = coverage_law(1_000_000, n=1_000_000, alpha="0.05", infinite=True)  # as long as the counts, no longer
+    assert (certain.sum(), certain[-1], certain.nbytes) == (1, 1, 8 * 1_000_001)
 
 
 def test_a_language_is_judged_by_the_sum_of_its_pools() -> None:
