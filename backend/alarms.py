@@ -6,8 +6,9 @@ nothing is refitted, served or withheld because of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from backend.evidence import Evidence
 from backend.store.judgements import CoverageRow, add_up
@@ -39,33 +40,55 @@ class Raised:
     message: str
 
 
-def find_alarms(rows: Sequence[CoverageRow]) -> list[Raised]:
-    """Return the alarms that counters by stratum call for; each kind is ever false with probability of about 5 %."""
-    found = [alarm for alpha in sorted({row.alpha for row in rows}) if (alarm := _coverage(rows, alpha)) is not None]
+def find_alarms(rows: Sequence[CoverageRow], *, adaptive: Container[int] = ()) -> list[Raised]:
+    """Return the alarms that counters by stratum call for; each kind is ever false with probability of about 5 %.
+
+    Args:
+        adaptive: versions whose alpha followed the misses; they promise the long run alone, so they are not judged.
+    """
+    blind = [
+        row
+        for row in rows
+        if row.kind == Evidence.BLIND and row.guarantee in PROMISED and row.total and row.version_id not in adaptive
+    ]
+    first: dict[str, int] = {}
+    for row in blind:
+        first[row.alpha] = min(row.version_id, first.get(row.alpha, row.version_id))
+    alphas = sorted(first, key=lambda alpha: (first[alpha], alpha))
+    found = [
+        alarm
+        for place, alpha in enumerate(alphas)
+        if (alarm := _coverage([row for row in blind if row.alpha == alpha], alpha, error=_share(place))) is not None
+    ]
     gap = _gap(rows)
     return found if gap is None else [*found, gap]
 
 
-def _coverage(rows: Sequence[CoverageRow], alpha: str) -> Raised | None:
+def _share(place: int) -> Fraction:
+    """Return the part of the error that the alpha at a place may spend: nearly all is the first one's.
+
+    In the order in which they were first served, so that later ones take nothing back.
+
+    >>> float(sum(_share(place) for place in range(1000)) / Fraction(_HALF)) < 1
+    True
+    """
+    part = Fraction(4, 5) if place == 0 else Fraction(1, 5 * place * (place + 1))
+    return part * Fraction(_HALF)
+
+
+def _coverage(blind: Sequence[CoverageRow], alpha: str, *, error: Fraction) -> Raised | None:
     """Alarm when blind labels show less coverage than even an unlucky draw of the thresholds explains.
 
     Given one version coverage is Beta(k, n+1-k): the sequence must lie below the lower end of that law for the
     smallest n that was used.
     """
-    blind = [
-        row
-        for row in rows
-        if row.kind == Evidence.BLIND and row.guarantee in PROMISED and row.alpha == alpha and row.total
-    ]
-    if not blind:
-        return None
     n = min(row.n for row in blind)
     k = rank(n, alpha)
     if k > n:
         return None
     sums = add_up(blind)
-    low, high = confidence_sequence(sums["covered"], sums["total"], error=_HALF)
-    least = beta_quantile(float(_HALF), k, n + 1 - k)
+    low, high = confidence_sequence(sums["covered"], sums["total"], error=error)
+    least = beta_quantile(float(error), k, n + 1 - k)
     if high >= least:
         return None
     share = sums["covered"] / sums["total"]

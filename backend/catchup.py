@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from backend.scoring import ScoredText, score_labelled
 from backend.store import Store
 from backend.store.calibration import record_scores
 from backend.store.labels import labels_of, unscored_labels
-from backend.store.projects import LOCAL, load_tasks
+from backend.store.projects import LOCAL, load_tasks, lock_tasks
 from backend.store.rows import live_rows, row_entities, scored_models
 from backend.store.sampling import load_history, lock_project
+from backend.store.served import prelabelled
 from backend.store.training import TRAINED, training_tasks
 from backend.store.types import (
     EntityRow,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:  # it brings the service in
     from backend.work import WorkContext
 
 _PAGE = 200
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,8 @@ def _judge_page(session: Session, *, project: ProjectRecord, model_id: int, afte
     if not rows:
         return None
     history = load_history(session, project.id)
+    # From here on no label of these changes, so that what is read below is what is judged.
+    lock_tasks(session, [row.task_id for row in rows])
     labels = labels_of(session, [row.task_id for row in rows])
     tasks = load_tasks(session, [row.task_id for row in rows])
     changed = 0
@@ -194,15 +199,18 @@ def _judge_page(session: Session, *, project: ProjectRecord, model_id: int, afte
     return _Page(rows[-1].id, len(rows), changed)
 
 
+def _made_at(label: LabelRecord) -> datetime:
+    made = label.annotation
+    return _NEVER if made is None else made.created_at or made.updated_at
+
+
 def judge(label: LabelRecord, task: TaskRecord, history: OrderHistory, *, trained: bool) -> str | None:
     """Return why the label of a task may not calibrate a model, None when it may (METHODS 8.1, 8.3, 8.4)."""
     if label.exclusion is not None:
         return label.exclusion
     if trained:
         return TRAINED
-    made = label.annotation
-    labelled_at = None if made is None else made.created_at or made.updated_at
-    return exclusion_of(task.draw, history, labelled_at)
+    return exclusion_of(task.draw, history, None if label.annotation is None else _made_at(label))
 
 
 def _write(
@@ -217,8 +225,10 @@ def _write(
     lock_project(session, project.id, shared=True)
     history = load_history(session, project.id)
     numbers = [task.id for (_, task), _ in pairs]
+    lock_tasks(session, numbers)
     trained = training_tasks(session, tagger.base_hash, numbers, ancestors=tagger.ancestors)
     drawn = load_tasks(session, numbers)
+    led = prelabelled(session, [task.id for task in drawn.values() if evidence_of(task) is Evidence.BLIND])
     written = 0
     for (label, task), item in pairs:
         task = drawn[task.id]  # noqa: PLW2901 - its draw may have come since it was read
@@ -230,7 +240,7 @@ def _write(
                 task_id=task.id,
                 label_revision=label.revision,
                 stratum=item.cell,
-                evidence=evidence_of(task),
+                evidence=Evidence.ASSISTED if led.get(task.id, _NEVER) < _made_at(label) else evidence_of(task),
                 scores=sequence_scores(item),
                 entities=entity_rows(item),
                 exclusion=judge(label, task, history, trained=task.id in trained),

@@ -26,7 +26,7 @@ from backend.store import Store
 from backend.store.jobs import enqueue_job
 from backend.store.projects import ensure_project
 from backend.store.sampling import declare_shuffled, record_order, record_sampling
-from backend.store.state import ensure_salt, get_state, set_state
+from backend.store.state import ensure_salt, get_state, update_state
 from backend.store.types import ProjectRecord
 from backend.streams import Order
 
@@ -311,7 +311,7 @@ class _Book:
         if self.state.get(name) == value or (unless_known and name in self.state):
             return
         self.state[name] = value
-        self._save()
+        self._save(name)
 
     def write(self, name: str, *, before: object, after: object) -> None:
         """Keep what a field was before our first change of it, and what we make it."""
@@ -320,16 +320,21 @@ class _Book:
         # Someone's own change since then is what disconnecting goes back to.
         first = known["before"] if known is not None and known["after"] == before else before
         fields[name] = {"before": first, "after": after}
-        self._save()
+        self._save("fields")
 
     def did(self, said: str) -> None:
         """Report a change."""
         self._changes.append(said)
         self._say(said)
 
-    def _save(self) -> None:
-        state = dict(self.state)
-        self._store.run(lambda session: set_state(session, self._project_id, CONNECTION, state))
+    def _save(self, name: str) -> None:
+        # Only what changed: a publication beside this one keeps its tabs in the same state.
+        mine = self.state[name]
+
+        def merge(kept: Json) -> Json:
+            return kept | {name: (kept.get(name) or {}) | mine if isinstance(mine, dict) else mine}
+
+        self._store.run(lambda session: update_state(session, self._project_id, CONNECTION, merge))
 
 
 def credentials(settings: Settings) -> Mapping[str, str]:

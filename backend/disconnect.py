@@ -13,7 +13,7 @@ from backend.labelstudio.editing import without_paragraph
 from backend.labelstudio.versions import base_version
 from backend.store import Store
 from backend.store.projects import find_project
-from backend.store.state import get_state, set_state
+from backend.store.state import get_state, update_state
 
 
 @dataclass
@@ -46,8 +46,14 @@ def disconnect(store: Store, client: LabelStudio, number: int, *, say: Callable[
     _remove_tabs(client, number, state, did)
     _restore(client, remote, state, done, did)
     if project is not None and state:
-        gone: dict[str, Any] = {}
-        store.run(lambda session: set_state(session, project.id, CONNECTION, gone))
+        late: Json = {}
+
+        def clear(kept: Json) -> Json:
+            late.update(views=kept.get("views"))
+            return {}
+
+        store.run(lambda session: update_state(session, project.id, CONNECTION, clear))
+        _remove_tabs(client, number, late, did)  # those that a publication has made meanwhile
     return done
 
 

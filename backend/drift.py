@@ -65,6 +65,12 @@ class DriftWatch:
                 alarms.append(name)
         return alarms
 
+    def standing(self) -> list[str]:
+        """Return the names of the jumpers that stand at or above their alarm now."""
+        enough = math.log(ALARM * self.watchers)
+        names = [EVERYTHING] if self.watchers == 1 else sorted(self.jumpers)
+        return [name for name in names if self.jumpers[name].log_wealth >= enough]
+
     @property
     def watchers(self) -> int:
         """How many martingales may raise an alarm."""

@@ -44,6 +44,14 @@ class StoreConflict(StoreError):
     """A constraint of the database refused the write, or a row changed underneath it."""
 
 
+class StoreAgain(StoreError):
+    """The database rolled the transaction back to resolve a conflict (a deadlock): running it again is safe."""
+
+
+class InvalidScores(StoreError):
+    """Scores that are no numbers: the model's output is broken."""
+
+
 class SchemaMismatch(StoreError):
     """The database's schema is not the one this version works with; the message names the command to run."""
 

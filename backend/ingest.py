@@ -23,7 +23,7 @@ from backend.store.batches import NewTask, ensure_tasks
 from backend.store.draws import was_shown_undrawn
 from backend.store.events import Outcome, append_events
 from backend.store.jobs import enqueue_job
-from backend.store.labels import delete_annotation, delete_tasks, record_annotation
+from backend.store.labels import delete_annotation, delete_tasks, lock_annotated, record_annotation
 from backend.store.projects import ensure_project, ensure_task, find_project, list_versions
 from backend.store.sampling import record_sampling
 from backend.store.state import ensure_salt, get_state, set_state
@@ -80,9 +80,10 @@ class Ingest:
         if len(items) > CHUNK:
             return _split(session, event, _chunks(event, "annotations", items))
         project = self._project(session, event)
-        for item in items:
-            deleted = read_id(item, "id")
-            at = _moment_of(event)
+        numbers = [read_id(item, "id") for item in items]
+        lock_annotated(session, project.id, numbers)
+        at = _moment_of(event)
+        for deleted in numbers:
             for change in delete_annotation(session, project.id, annotation_id=deleted, at=at, event_id=event.id):
                 self._tell(project, change)
         return Outcome.DONE

@@ -83,9 +83,12 @@ def starter_of(settings: Settings, tagger: Tagger, method: str | None = None) ->
 
 def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord]:
     """Return the project `local` and the tagger's row, created if need be."""
-    with store.write() as session:
+
+    def ensure(session: Session) -> tuple[ProjectRecord, ModelRecord]:
         project = ensure_project(session, LOCAL, title="without Label Studio")
         return project, ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+
+    return store.run(ensure)
 
 
 def refit_local(
@@ -109,8 +112,7 @@ def refit_key(
     """
     project, view = project_view(store, tagger, settings, key=key)
     if adaptive is not None:
-        with store.write() as session:
-            switch_adaptive(session, project.id, on=adaptive)
+        store.run(lambda session: switch_adaptive(session, project.id, on=adaptive))
     return refit_project(store, project, tagger=view, settings=settings, reason=reason)
 
 
@@ -141,8 +143,7 @@ def refit_project(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[CaughtUp, Refit]:
     """Score what is not scored yet under the tagger (over the project's classes), then fit the thresholds again."""
-    with store.write() as session:
-        model = ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes)
+    model = store.run(lambda session: ensure_model(session, tagger.name, tagger.hash, classes=tagger.space.classes))
     done = score_unscored(store, project, model=model, tagger=tagger, progress=progress)
     with store.read() as session:
         alpha, adaptive = level_of(session, project, model_id=model.id, alpha=project.alpha or settings.alpha)

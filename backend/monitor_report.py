@@ -6,6 +6,7 @@ Reads counters, never rows of labels: the cost does not grow with their number.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -30,7 +31,7 @@ from backend.store.judgements import (
 from backend.store.monitor import DRIFT, list_alarms, list_monitors, load_monitor
 from backend.store.skips import skipped_tasks
 from backend.store.thresholds import active_version
-from backend.store.types import ModelRecord, ProjectRecord, VersionRecord
+from backend.store.types import ModelRecord, MonitorRecord, ProjectRecord, VersionRecord
 from conformal.monitor.coverage import below_target, clopper_pearson, confidence_sequence
 from conformal.monitor.martingale import ALARM
 from conformal.strata import EMPTY, SEEN
@@ -216,13 +217,20 @@ def _drift(session: Session, project: ProjectRecord, model: ModelRecord) -> dict
             {
                 "stratum": each.stratum,
                 "value": each.value,
-                "highest_log": float.fromhex(json.loads(each.state)["peak"]),
+                "highest_log": _peak(each),
                 "labels": each.consumed,
             }
             for each in shown
         ],
-        "advice": ADVICE[DRIFT] if any(each.value >= ALARM * watchers for each in shown) else "Nothing to do.",
+        # Once reached, it holds for this model: earlier thresholds promise nothing for texts that have changed.
+        "advice": ADVICE[DRIFT]
+        if any(_peak(each) >= math.log(ALARM * watchers) for each in shown)
+        else "Nothing to do.",
     }
+
+
+def _peak(monitor: MonitorRecord) -> float:
+    return float.fromhex(json.loads(monitor.state)["peak"])
 
 
 def _skips(session: Session, project: ProjectRecord, model: ModelRecord) -> dict[str, Any]:

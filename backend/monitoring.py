@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from backend.adaptive import follow_misses
+from backend.adaptive import ADAPTIVE, follow_misses
 from backend.alarms import find_alarms
 from backend.drift import EVERYTHING, DriftWatch, describe_drift, language_of, wealth
 from backend.evidence import Evidence
 from backend.judging import judge_set
 from backend.store import Store
 from backend.store.calibration import lock_rows
-from backend.store.judgements import STRATUM, Judged, coverage_rows, kind_of, record_judgement, retract_judgement
+from backend.store.judgements import (
+    STRATUM,
+    CoverageRow,
+    Judged,
+    coverage_rows,
+    kind_of,
+    record_judgement,
+    retract_judgement,
+)
 from backend.store.labels import labels_of
 from backend.store.monitor import (
     DRIFT,
@@ -38,7 +46,8 @@ from backend.store.monitor import (
 )
 from backend.store.rows import row_entities
 from backend.store.served import served_before
-from backend.store.thresholds import load_version
+from backend.store.state import get_state
+from backend.store.thresholds import adaptive_versions, load_version
 from backend.store.types import LabelRecord, ModelRecord, MonitorRecord, ProjectRecord, TextSpan, VersionRecord
 from conformal.errors import InvalidThresholds
 from conformal.scores import hash_u
@@ -263,7 +272,8 @@ class Monitor:
             saved = save_monitor(session, project.id, model_id=model.id, monitor=record)
             streams.revisions[name] = saved.revision
         self._fed = ((project.id, model.id), streams)
-        for name in dict.fromkeys(alarms):
+        # Those that stand still are raised too: one that somebody has seen comes back after a while.
+        for name in dict.fromkeys([*alarms, *streams.standing()]):
             jumper = streams.jumpers[name]
             raise_alarm(
                 session,
@@ -292,9 +302,15 @@ class Monitor:
                 self._streams.popitem(last=False)
 
 
+def _adaptive_versions(session: Session, project_id: int, rows: Sequence[CoverageRow]) -> frozenset[int]:
+    if get_state(session, project_id, ADAPTIVE) is None:  # never asked for
+        return frozenset()
+    return adaptive_versions(session, {row.version_id for row in rows})
+
+
 def _raise_all(session: Session, project_id: int, model_id: int) -> list[str]:
     rows = coverage_rows(session, project_id, model_id=model_id, scope=STRATUM)
-    raised = find_alarms(rows)
+    raised = find_alarms(rows, adaptive=_adaptive_versions(session, project_id, rows))
     for each in raised:
         raise_alarm(
             session,

@@ -28,8 +28,8 @@ from backend.store.queue import (
     unfilled,
 )
 from backend.store.ranked import FIRST
-from backend.store.sampling import current_order, record_order, was_in_review
-from backend.store.state import SALT, get_state
+from backend.store.sampling import current_order, follow_queue, record_order, was_in_review
+from backend.store.state import SALT, STREAMS, get_state
 from backend.store.types import ProjectRecord
 from backend.streams import Order, uniforms
 
@@ -131,7 +131,10 @@ def in_review_order(session: Session, project_id: int) -> bool:
 
 
 def _follow(session: Session, project: ProjectRecord, *, accept: bool) -> None:
+    if (get_state(session, project.id, STREAMS) or {}).get("queue"):
+        return
     if was_in_review(session, project.id):
+        follow_queue(session, project.id)
         return
     order = current_order(session, project.id)
     if order is not Order.REVIEW and not accept:
@@ -142,6 +145,7 @@ def _follow(session: Session, project: ProjectRecord, *, accept: bool) -> None:
             "for that with --review-order (in a request: review_order)"
         )
     record_order(session, project.id, order=Order.REVIEW, at=database_now(session), source="queue")
+    follow_queue(session, project.id)
 
 
 def _filled(row: Unfilled, places: Mapping[tuple[int, int], float]) -> tuple[float, float | None]:

@@ -29,7 +29,7 @@ from backend.errors import (
     StoreError,
 )
 from backend.ingest import Ingest
-from backend.labelstudio.payloads import InvalidPayload
+from backend.labelstudio.payloads import InvalidPayload, read_moment
 from backend.logs import stack_of
 from backend.refitting import queue_due_refit
 from backend.rescore import queue_rescores
@@ -58,6 +58,8 @@ PAUSE = 0.5  # seconds between two looks at an empty inbox
 AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
 LOOK = 60.0
+PUBLISH_LOOK = 60.0
+PUBLISH = "publish"
 KEEP_HOUSE = 3600.0
 JOB_LEASE = timedelta(minutes=2)
 EVENTS_KEPT = timedelta(days=30)
@@ -310,6 +312,8 @@ class Worker:
     def _keep_time(self) -> None:
         if self.settings.sync_every_minutes and self._is_due("sync", self.settings.sync_every_minutes * 60):
             self._queue_syncs()
+        if self._is_due("publish", PUBLISH_LOOK):
+            self._queue_publications()
         if self._is_due("house", KEEP_HOUSE):
             self._keep_house()
 
@@ -319,6 +323,17 @@ class Worker:
             def queue(session: Session, project: ProjectRecord = project) -> None:
                 if get_state(session, project.id, "connection"):
                     enqueue_job(session, "sync", key=f"sync:{project.uid}", project_id=project.id)
+
+            self.store.run(queue)
+
+    def _queue_publications(self) -> None:
+        """Ask for publishing where the last one had to leave something for later."""
+        for project in self._projects():
+
+            def queue(session: Session, project: ProjectRecord = project) -> None:
+                again = (get_state(session, project.id, PUBLISH) or {}).get("again_at")
+                if again is not None and read_moment(again) <= datetime.now(UTC):
+                    enqueue_job(session, PUBLISH, key=f"{PUBLISH}:{project.uid}", project_id=project.id)
 
             self.store.run(queue)
 

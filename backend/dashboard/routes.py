@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, make_response, redirect, render_template, request, send_file, url_for
+from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -106,11 +107,15 @@ def blueprint(service: Service) -> Blueprint:
 
     @routes.post("/projects/<uid>/actions/<action>", endpoint="act")
     def act(uid: str, action: str) -> AnyResponse:
-        with service.writing.turn("jobs"), service.writes.write() as session:
+        def do(session: Session) -> str:
             subject = find_subject(service, session, uid)
             perform(session, subject, action, given=request.form, who=_who())
-        service.views.polled.forget(subject.project.uid)  # this process need not wait for its next look
-        return redirect(url_for("dashboard.project", uid=subject.project.uid, done=action, _anchor="done"), 303)
+            return subject.project.uid
+
+        with service.writing.turn("jobs"):
+            project = service.writes.run(do)
+        service.views.polled.forget(project)  # this process need not wait for its next look
+        return redirect(url_for("dashboard.project", uid=project, done=action, _anchor="done"), 303)
 
     @routes.route("/try", methods=["GET", "POST"], endpoint="tryout")
     def tryout() -> str:

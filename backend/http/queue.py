@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
+from sqlalchemy.orm import Session
 
 from backend.http.api import MAX_LIMIT, PREFIX, find_served, read_limit
 from backend.http.bodies import read_json
@@ -36,10 +37,14 @@ def blueprint(service: Service) -> Blueprint:
     @routes.delete("/queue/claims")
     def release() -> Response:
         who = _named(request.args, "for", most=NAME)
-        with service.writing.turn("jobs"), service.writes.write() as session:
-            project, _ = find_served(service, session, _named(request.args, "project", most=MAX_PROJECT))
-            released = release_claims(session, project.id, who=who)
-        return jsonify({"project": project.uid, "released": released})
+        uid = _named(request.args, "project", most=MAX_PROJECT)
+
+        def give_back(session: Session) -> dict[str, Any]:
+            project, _ = find_served(service, session, uid)
+            return {"project": project.uid, "released": release_claims(session, project.id, who=who)}
+
+        with service.writing.turn("jobs"):
+            return jsonify(service.writes.run(give_back))
 
     return routes
 

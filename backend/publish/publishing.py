@@ -125,7 +125,7 @@ def publish_project(
     backend = _our_backend(client.backends(number), connection)
     if backend is None and bulk is None:
         return None
-    return _Publishing(context, client, project, remote, connection, bulk).run(backend)
+    return _Publishing(context, client, project, remote, bulk).run(backend)
 
 
 def _our_backend(backends: Sequence[Json], connection: Json) -> Json | None:
@@ -142,11 +142,10 @@ class _Publishing:
         client: LabelStudio,
         project: ProjectRecord,
         remote: Json,
-        connection: Json,
         bulk: Bulk | None,
     ) -> None:
         self._context, self._client, self._project = context, client, project
-        self._remote, self._connection, self._bulk = remote, connection, bulk
+        self._remote, self._bulk = remote, bulk
         self._number = int(project.key)
         self._config = str(remote["label_config"])
         # Asked anew, not as it was a moment ago: the version to publish was made in that moment.
@@ -378,12 +377,14 @@ class _Publishing:
 
     def _keep_tabs(self) -> None:
         """Keep the tab of blind tasks up to date, and add the review tab when the order has become review."""
-        known: dict[str, int] = dict(self._connection.get("views") or {})
-        if not self._connection.get("backend"):
-            return
-        there = {each["id"]: each for each in self._client.views(self._number)}
         with self._context.store.read() as session:
+            connection = get_state(session, self._project.id, CONNECTION) or {}  # as it is by now
             blind = sorted(int(each) for each in blind_tasks(session, self._project.id, limit=MOST_BLIND))
+        if not connection.get("backend"):
+            return
+        before: dict[str, int] = dict(connection.get("views") or {})
+        known = dict(before)
+        there = {each["id"]: each for each in self._client.views(self._number)}
         wanted = tabs_for(str(self._remote["sampling"]))
         tab = blind_tab(blind)
         if blind and known.get(BLIND_AUDIT) not in there:
@@ -393,11 +394,16 @@ class _Publishing:
         if REVIEW_FIRST in wanted and known.get(REVIEW_FIRST) not in there:
             known[REVIEW_FIRST] = int(self._client.create_view(self._number, wanted[REVIEW_FIRST])["id"])
 
-        def views(value: Json) -> Json:
-            return value | {"views": known} if value.get("backend") else value
+        made = {name: number for name, number in known.items() if before.get(name) != number}
 
-        if known != self._connection.get("views"):
-            self._context.store.run(lambda session: update_state(session, self._project.id, CONNECTION, views))
+        def views(value: Json) -> Json:
+            return value | {"views": (value.get("views") or {}) | made} if value.get("backend") else value
+
+        if made and not self._context.store.run(
+            lambda session: update_state(session, self._project.id, CONNECTION, views)
+        ).get("backend"):
+            for number in made.values():  # disconnected meanwhile: nobody else knows of these
+                self._client.delete_view(number)
 
     def _finish(self, edited: Sequence[int]) -> None:
         now = datetime.now(UTC)

@@ -43,13 +43,13 @@ class Inbox:
             InvalidEvent: when it cannot be kept.
             StoreError: when it was not kept; it must not be acknowledged.
         """
-        if self._thread is None or self._stopping:
-            return self._write([payload])[0]
         done: Future[int] = Future()
         with self._changed:
-            self._queue.append((payload, done))
-            self._changed.notify()
-        return done.result()
+            queued = self._thread is not None and not self._stopping
+            if queued:  # decided under the lock: what is put there before the end is asked for is written by the thread
+                self._queue.append((payload, done))
+                self._changed.notify()
+        return done.result() if queued else self._write([payload])[0]
 
     def close(self, timeout: float = 60.0) -> None:
         """Write what is left and stop."""

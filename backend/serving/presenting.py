@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sqlalchemy.orm import Session
+
 from backend.errors import StoreError
 from backend.serving.gate import FairGate
 from backend.serving.polling import Polled
@@ -151,9 +153,13 @@ class DrawnTasks(Present):
             salt = None if row is None else get_state(session, row.id, SALT)
             order = None if row is None else current_order(session, row.id)
         if row is None or salt is None:
-            with self._writing.turn("streams"), self._writes.write() as session:
+
+            def begin(session: Session) -> Streams:
                 made = ensure_project(session, project)
-                fresh = Streams(made.id, ensure_salt(session, made.id), order)
+                return Streams(made.id, ensure_salt(session, made.id), order)
+
+            with self._writing.turn("streams"):
+                fresh = self._writes.run(begin)
         else:
             fresh = Streams(row.id, str(salt["salt"]), order)
         if before is not None and before.order is not fresh.order:

@@ -180,19 +180,25 @@ class Recorder:
 
     def _flush(self) -> bool:
         """Write the queue, a good handful of rows in a transaction; False when the database would not have it."""
+        alone = 0  # how many of the first are to be written one by one, because something among them is refused
         while True:
             with self._changed:
                 taken: list[_Queued] = []
                 rows = 0
                 for each in self._queue:
-                    if taken and rows + len(each.batch.tasks) > _TOGETHER:
+                    if taken and (alone or rows + len(each.batch.tasks) > _TOGETHER):
                         break
                     taken.append(each)
                     rows += len(each.batch.tasks)
             if not taken:
                 return True
-            if not self._write(taken):
-                return False
+            try:
+                if not self._write(taken):
+                    return False
+            except _Refused:
+                alone = len(taken)
+                continue
+            alone = max(0, alone - 1)
             with self._changed:
                 # A full queue may have dropped some of them meanwhile.
                 written = {id(each) for each in taken}
@@ -220,7 +226,7 @@ class Recorder:
                 )
         except StoreConflict as error:
             if len(taken) > 1:
-                return all(self._write([each]) for each in taken)
+                raise _Refused from error
             # Trying again would end the same way; a set that cannot be recorded must not block the others.
             self._measures.served_rows.labels("refused").inc(count)
             _log.error("record of served sets refused", extra={"reason": type(error).__name__})
@@ -232,6 +238,10 @@ class Recorder:
             each.done.blind = made.blind
         self._measures.served_rows.labels("recorded").inc(count)
         return True
+
+
+class _Refused(Exception):
+    """Something among several batches was refused."""
 
 
 class _Written(NamedTuple):

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from backend.errors import BackendError
 from backend.labelstudio.payloads import PredictIn, SetupIn
 from backend.outcome import Outcome
@@ -135,9 +137,13 @@ class Service:
 
     def queue_refit(self, project: str, *, reason: str) -> int:
         """Ask for a refit of a project; a request that waits already is the same one."""
-        with self.writing.turn("jobs"), self.writes.write() as session:
+
+        def ask(session: Session) -> int:
             row = ensure_project(session, project)
             return enqueue_job(session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason})
+
+        with self.writing.turn("jobs"):
+            return self.writes.run(ask)
 
 
 def _encode(entry: object) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,9 +64,15 @@ def ensure_tasks(session: Session, project_id: int, tasks: Sequence[NewTask]) ->
     }
     if rows:
         statement = insert(session, Task).on_conflict_do_nothing(index_elements=list(_KEY))
-        session.connection().execute(statement, list(rows.values()))
+        # Always in one order, here and below, so that two processes with the same tasks wait for one another in turn.
+        session.connection().execute(statement, [rows[key] for key in sorted(rows)])
         known |= _known(session, project_id, sorted({name for name, _ in rows}))
-    return [_kept(session, project_id, task, known.get((task.external_id, text_hash(task.text)))) for task in tasks]
+    found = [known.get((task.external_id, text_hash(task.text))) for task in tasks]
+    numbers = [math.inf if row is None else row.id for row in found]
+    kept: dict[int, KeptTask] = {}
+    for place in sorted(range(len(tasks)), key=lambda i: (numbers[i], i)):
+        kept[place] = _kept(session, project_id, tasks[place], found[place])
+    return [kept[place] for place in range(len(tasks))]
 
 
 def _known(session: Session, project_id: int, names: Sequence[str]) -> dict[tuple[str, bytes], Any]:

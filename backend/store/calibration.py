@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.errors import StoreConflict
+from backend.errors import InvalidScores, StoreConflict
 from backend.store.engine import database_now
 from backend.store.judgements import kind_of, rekind_judgement, retract_judgement
 from backend.store.policy import MAJORITY
@@ -51,7 +51,8 @@ def record_scores(
         weight: 1 over the probability with which the task was selected (METHODS 3.7).
 
     Raises:
-        StoreConflict: when the label has changed since it was read, or a score is NaN; nothing is written.
+        StoreConflict: when the label has changed since it was read; nothing is written.
+        InvalidScores: when a score is NaN; nothing is written.
     """
     _refuse_nan(scores, entities, weight)
     # Labels change under the task's lock, so from here on this one cannot.
@@ -304,4 +305,4 @@ def _refuse_nan(scores: SequenceScores, entities: Sequence[EntityRow], weight: f
         numbers += [each.probability, each.cumulative, each.place, each.rank]
     if any(math.isnan(number) for number in numbers):
         # SQLite would turn NaN into null, and a NaN has no rank among scores.
-        raise StoreConflict("expected scores that are numbers or +inf, got NaN: the model's output is broken")
+        raise InvalidScores("expected scores that are numbers or +inf, got NaN: the model's output is broken")

@@ -25,7 +25,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.orm import Session
 
-from backend.errors import InvalidSetting, StoreBusy, StoreConflict, StoreError, StoreFull, StoreUnavailable
+from backend.errors import InvalidSetting, StoreAgain, StoreBusy, StoreConflict, StoreError, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -112,8 +112,8 @@ class Store:
         """One short writing transaction: committed and durable on leaving, or rolled back as a whole.
 
         Raises:
-            StoreFull, StoreBusy, StoreUnavailable, StoreConflict: nothing of the transaction was kept; only for
-                `StoreUnavailable` during the commit itself the outcome is unknown.
+            StoreFull, StoreBusy, StoreUnavailable, StoreAgain, StoreConflict: nothing of the transaction was kept; only
+                for `StoreUnavailable` during the commit itself the outcome is unknown.
         """
         with self._translate(), self.engine.connect() as connection, Session(connection) as session, session.begin():
             yield session
@@ -139,7 +139,7 @@ class Store:
             try:
                 with self.write() as session:
                     return work(session)
-            except (StoreUnavailable, _Again):
+            except (StoreUnavailable, StoreAgain):
                 time.sleep(0.05 * 2**attempt)
         with self.write() as session:
             return work(session)
@@ -194,10 +194,6 @@ class Store:
         connection.autocommit = autocommit
 
 
-class _Again(StoreConflict):
-    """The database rolled the transaction back to resolve a conflict; running it again is safe."""
-
-
 def translate(error: Exception, name: str, wait: float) -> StoreError:
     """Return the store's own error for a driver's, in words that say what happened and what to do."""
     if isinstance(error, exc.TimeoutError):
@@ -217,7 +213,7 @@ def translate(error: Exception, name: str, wait: float) -> StoreError:
             "and look for a long backup or a stopped process that still has the database open"
         )
     if state in _PG_RETRY:
-        return _Again(f"{name}: the database rolled the transaction back ({text}); it can be run again")
+        return StoreAgain(f"{name}: the database rolled the transaction back ({text}); it can be run again")
     if "readonly database" in text or "read-only" in text:
         return StoreError(f"{name}: expected to be allowed to write, got {text!r}; check the file's permissions")
     lost = isinstance(error, exc.DBAPIError) and error.connection_invalidated

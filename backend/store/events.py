@@ -21,7 +21,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from backend.errors import LeaseLost, NotFound, StoreBusy, StoreFull, StoreUnavailable
+from backend.errors import LeaseLost, NotFound, StoreAgain, StoreBusy, StoreFull, StoreUnavailable
 from backend.store.columns import plain
 from backend.store.engine import Store, database_now
 from backend.store.redact import dump_payload
@@ -210,7 +210,7 @@ def process_events(
         tried += 1
         try:
             finish_event(store, event, process)
-        except (StoreBusy, StoreFull, StoreUnavailable, LeaseLost):
+        except (StoreAgain, StoreBusy, StoreFull, StoreUnavailable, LeaseLost):
             raise
         except Exception as error:  # noqa: BLE001 - any failure belongs into the event's record
             failure, attempts = error, 1 if isinstance(error, hopeless) else MAX_ATTEMPTS

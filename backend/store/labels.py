@@ -24,6 +24,7 @@ from backend.store.calibration import withdraw_scores
 from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
 from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
+from backend.store.projects import lock_tasks
 from backend.store.queue import rest, settle
 from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
 from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
@@ -92,6 +93,13 @@ def delete_annotation(
     return [_derive(session, each, now) for each in sorted(concerned)]
 
 
+def lock_annotated(session: Session, project_id: int, annotation_ids: Iterable[int]) -> None:
+    """Hold the tasks of several annotations before any of them is changed (see `lock_tasks`)."""
+    mine = Annotation.project_id == project_id, Annotation.annotation_id.in_(sorted(set(annotation_ids)))
+    rows = session.execute(sa.select(Annotation.task_id).where(*mine, Annotation.task_id.is_not(None)))
+    lock_tasks(session, [int(number) for number in rows.scalars() if number is not None])
+
+
 def delete_tasks(session: Session, project_id: int, *, external_ids: Iterable[str], at: datetime) -> list[LabelChange]:
     """Record that tasks were deleted at `at`: nothing made on them up to then counts, whenever it arrives.
 
@@ -100,7 +108,10 @@ def delete_tasks(session: Session, project_id: int, *, external_ids: Iterable[st
     """
     now = database_now(session)
     changes = []
-    for external_id in sorted(set(external_ids)):
+    names = sorted(set(external_ids))
+    concerned = sa.select(Task.id).where(Task.project_id == project_id, Task.external_id.in_(names))
+    lock_tasks(session, session.execute(concerned).scalars())
+    for external_id in names:
         statement = insert(session, TaskDeletion).values(project_id=project_id, external_id=external_id, at=at)
         session.execute(
             statement.on_conflict_do_update(

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from backend.errors import NotFound
 from backend.store.columns import plain
-from backend.store.engine import database_now
+from backend.store.engine import database_now, is_postgresql
 from backend.store.tables import Model, Project, Task, TaskDeletion
 from backend.store.types import Draw, ModelRecord, ProjectRecord, TaskRecord
 from backend.store.upsert import get_or_create
@@ -184,6 +184,17 @@ def load_tasks(session: Session, task_ids: Iterable[int]) -> dict[int, TaskRecor
     """Return tasks by their ids in this database; unknown ids are left out."""
     rows = session.execute(sa.select(Task).where(Task.id.in_(list(task_ids)))).scalars()
     return {row.id: _task(row) for row in rows}
+
+
+def lock_tasks(session: Session, task_ids: Iterable[int]) -> None:
+    """Hold tasks to the end of the transaction: their labels change under this lock only.
+
+    All that a transaction needs, before any calibration row and in one order; taken one by one in between, two
+    transactions can each hold what the other waits for.
+    """
+    if is_postgresql(session):  # a writing transaction of SQLite has the database to itself
+        numbers = sorted(set(task_ids))
+        session.execute(sa.select(Task.id).where(Task.id.in_(numbers)).order_by(Task.id).with_for_update())
 
 
 def _project(row: Project) -> ProjectRecord:

@@ -115,6 +115,11 @@ def was_in_review(session: Session, project_id: int) -> bool:
     return session.execute(query.limit(1)).first() is not None
 
 
+def follow_queue(session: Session, project_id: int) -> None:
+    """Note that annotators follow our review queue: from now on that is the order, whatever the project says."""
+    update_state(session, project_id, STREAMS, lambda value: value | {"queue": True})
+
+
 def declare_shuffled(session: Session, project_id: int, *, shuffled: bool) -> None:
     """Note the lead's word on whether the collection is in random order; rows are judged again if it is new."""
     lock_project(session, project_id)

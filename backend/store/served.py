@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -126,3 +126,19 @@ def _served(row: ServedSet) -> Served:
         alpha=row.alpha,
         score=row.score,
     )
+
+
+def prelabelled(session: Session, task_ids: Sequence[int]) -> dict[int, datetime]:
+    """Return when each of these tasks was first shown with its prediction, those that never were left out.
+
+    For tasks that were drawn to be blind: two processes can draw a task under different orders while the database is
+    away, and then one of them has shown what it must not.
+    """
+    if not task_ids:
+        return {}
+    rows = session.execute(
+        sa.select(ServedSet.task_id, sa.func.min(ServedSet.served_at))
+        .where(ServedSet.task_id.in_(task_ids), ServedSet.shadow.is_(False))
+        .group_by(ServedSet.task_id)
+    )
+    return {row[0]: row[1] for row in rows}

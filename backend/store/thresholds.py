@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -99,6 +99,14 @@ def activate_version(session: Session, version_id: int, *, reason: str) -> Activ
     session.add(record)
     session.flush()
     return ActivationRecord(version_id, previous, record.reason, now)
+
+
+def adaptive_versions(session: Session, version_ids: Iterable[int]) -> frozenset[int]:
+    """Return those of these versions whose alpha was set by an adaptive level."""
+    rows = session.execute(
+        sa.select(ThresholdVersion.id, ThresholdVersion.details).where(ThresholdVersion.id.in_(sorted(version_ids)))
+    )
+    return frozenset(number for number, details in rows if details.get("adaptive"))
 
 
 def active_version(session: Session, project_id: int, *, model_id: int) -> VersionRecord | None:

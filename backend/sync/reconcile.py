@@ -95,15 +95,7 @@ def run_sync(context: WorkContext, job: JobRecord) -> dict[str, Any]:
             full=bool(job.payload.get("full")),
             progress=report,
         )
-    context.store.run(lambda session: _publish_if_due(session, project))
     return made.as_dict()
-
-
-def _publish_if_due(session: Session, project: ProjectRecord) -> None:
-    """Ask for the publishing that had to leave something for later; its own request would hold up newer ones."""
-    again = (get_state(session, project.id, PUBLISH) or {}).get("again_at")
-    if again is not None and read_moment(again) <= datetime.now(UTC):
-        enqueue_job(session, PUBLISH, key=f"{PUBLISH}:{project.uid}", project_id=project.id)
 
 
 def sync_project(

@@ -224,6 +224,8 @@ class Trial:
             if number in self.kill_at:
                 if not self.killed:
                     until(lambda: self.versions() > 0, self.worker.logs[-1])  # so that there is something to follow
+                # A service answers without its record when that takes seconds; a kill then loses it, as documented.
+                until(self.are_recorded, self.services[0].logs[-1])
                 self.kill(self.kill_at[number])
             body = shapes.predict([self.world.task(i)], config=CONFIG, project=UID)
             found = self.ask("/predict", body)
@@ -232,6 +234,11 @@ class Trial:
             for event in events:
                 assert self.ask("/webhook", event)["status"] == "stored"
         self.settle()
+
+    def are_recorded(self) -> bool:
+        with self.store.read() as session:
+            shown = session.execute(sa.select(sa.func.count(sa.distinct(ServedSet.task_id)))).scalar_one()
+        return int(shown) >= len(self.answers)
 
     def kill(self, victim: Process) -> None:
         victim.kill()

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.errors import NotFound, StoreConflict
+from backend.errors import InvalidScores, NotFound, StoreConflict
 from backend.store import Store
 from backend.store.bulk import load_entities, load_scores
 from backend.store.calibration import (
@@ -108,7 +108,7 @@ def test_minus_zero_is_zero(store: Store) -> None:
 
 def test_nan_is_refused(store: Store) -> None:
     project, model, tasks = prepare(store, 1)
-    with pytest.raises(StoreConflict, match="got NaN"):
+    with pytest.raises(InvalidScores, match="got NaN"):
         put(store, project, model, tasks[0], math.nan)
 
 

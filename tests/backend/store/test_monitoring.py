@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -20,13 +21,14 @@ from backend.monitoring import PAGE, Monitor
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.calibration import record_scores
+from backend.store.engine import database_now
 from backend.store.judgements import CoverageRow, coverage_rows
 from backend.store.labels import delete_annotation, labels_of, record_annotation
-from backend.store.monitor import list_alarms, list_monitors, load_monitor
+from backend.store.monitor import QUIET, acknowledge_alarm, list_alarms, list_monitors, load_monitor
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.ranked import RankedList, pack_ranked
 from backend.store.served import record_served
-from backend.store.tables import CoverageCount, Judgement, MonitorRow
+from backend.store.tables import Alarm, CoverageCount, Judgement, MonitorRow
 from backend.store.types import AnnotationRecord, Draw, SequenceScores, Served, TextSpan
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -228,6 +230,18 @@ def test_a_planted_shift_raises_one_alarm_that_stands(world: World) -> None:
     assert "imported lately" in alarm.message
     assert report["alarms"][0]["advice"]
     assert report["drift"]["martingales"][0]["labels"] == 150
+    # Seen by somebody, it rests, and stands again later because it still holds.
+    with world.store.write() as session:
+        acknowledge_alarm(session, world.project.id, alarm_id=alarm.id)
+    world.label(world.task(190), nll=7.0)
+    world.watch()
+    with world.store.write() as session:
+        assert len(list_alarms(session, world.project.id)) == 1
+        session.execute(sa.update(Alarm).values(acknowledged_at=database_now(session) - QUIET))
+    world.label(world.task(191), nll=7.0)
+    world.watch()
+    with world.store.read() as session:
+        assert [each.acknowledged_at is None for each in list_alarms(session, world.project.id)] == [True, False]
     # The state in the database is the state in memory: a monitor that starts anew bets alike.
     other = Monitor(world.store)
     world.label(world.task(200), nll=7.0)
@@ -289,6 +303,10 @@ def test_coverage_far_below_its_law_is_an_alarm_and_near_it_is_not() -> None:
     good = row("blind", tasks=500, total=500, covered=440)
     bad = row("blind", tasks=500, total=500, covered=350)
     assert find_alarms([good]) == []
+    assert find_alarms([bad], adaptive={3}) == [], "it promised the long run alone"
+    second = replace(row("blind", tasks=60, total=60, covered=37), version_id=9, alpha="0.1234")
+    assert [alarm.kind for alarm in find_alarms([second])] == ["coverage"]
+    assert find_alarms([good, second]) == [], "later alphas share what the first one left of the error"
     assert [alarm.kind for alarm in find_alarms([bad])] == ["coverage"]
     assert coverage_report([bad])["below_target_p"] < 1e-4
     assert coverage_report([good])["below_target_p"] > 0.1

@@ -20,7 +20,7 @@ from backend.store.labels import delete_annotation, delete_tasks, record_annotat
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.queue import QueuedTask, claim_tasks, next_tasks, release_claims
 from backend.store.ranked import Candidate, RankedList, pack_ranked, review_value, score_of
-from backend.store.sampling import record_order
+from backend.store.sampling import current_order, record_order, record_sampling
 from backend.store.schema import downgrade, upgrade
 from backend.store.served import record_served
 from backend.store.state import ensure_salt
@@ -242,6 +242,18 @@ def test_who_follows_the_queue_gives_up_the_random_order_and_must_say_so(desk: D
         claim(desk.store, desk.project, **wanted)
     assert [each.task for each in claim(desk.store, desk.project, **wanted, accept_review=True)] == ["0"]
     assert [each.task for each in claim(desk.store, desk.project, **wanted)] == ["0"]  # known by now
+
+
+def test_the_order_of_the_queue_stays_whatever_the_project_says_later(desk: Desk) -> None:
+    with desk.store.write() as session:
+        record_sampling(session, desk.project.id, sampling="Uniform sampling", at=BEFORE, source="webhook")
+    desk.serve(0)
+    options: dict[str, Any] = {"model_id": desk.model, "settings": SETTINGS, "who": "ann", "limit": 1}
+    assert claim(desk.store, desk.project, **options, accept_review=True)
+    with desk.store.write() as session:
+        record_sampling(session, desk.project.id, sampling="Uniform sampling", at=LATER, source="webhook")
+        assert current_order(session, desk.project.id) is Order.REVIEW
+    assert claim(desk.store, desk.project, **options)
 
 
 def test_tasks_that_waited_before_the_upgrade_are_filled_in(desk: Desk) -> None:
