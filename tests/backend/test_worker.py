@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,16 @@ from backend.serving.loading import ModelLoader
 from backend.serving.views import Views
 from backend.settings import Settings, load_settings
 from backend.store import Store, open_store
+from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import inbox_depth, list_events, store_events
 from backend.store.jobs import acquire_job, enqueue_job, load_job
-from backend.store.projects import ensure_project, find_project
+from backend.store.projects import ensure_model, ensure_project, find_project
 from backend.store.sampling import declare_shuffled
+from backend.store.served import record_served
 from backend.store.state import get_state, set_state
 from backend.store.tables import CalibrationCell, CalibrationScore, Event, Job, ThresholdVersion
 from backend.store.training import record_training_tasks
+from backend.store.types import Draw, Served
 from backend.worker import HANDLERS, Worker, handler_of
 from tests.backend.http.payload_shapes import TEXTS, annotation, project_object, region, task
 from tests.backend.http.running import WAIT, environment, running
@@ -296,6 +300,42 @@ def test_syncs_are_queued_for_connected_projects_and_old_events_are_removed(
     with store.read() as session:
         assert [job.key for job in session.execute(sa.select(Job)).scalars()] == ["sync:2.5"]
         assert session.execute(sa.select(sa.func.count()).select_from(Event)).scalar_one() == 0
+
+
+def test_a_publication_that_left_something_is_asked_for_again_without_any_sync(
+    store: Store, make: Callable[..., Worker]
+) -> None:
+    now = datetime.now(UTC)
+    with store.write() as session:
+        later, due = (ensure_project(session, uid).id for uid in ("1.5", "2.5"))
+        set_state(session, later, "publish", {"again_at": (now + timedelta(hours=1)).isoformat()})
+        set_state(session, due, "publish", {"again_at": (now - timedelta(seconds=1)).isoformat()})
+    make().step_jobs()
+    with store.read() as session:
+        assert session.execute(sa.select(Job.key)).scalars().all() == ["publish:2.5"]
+
+
+def test_a_label_after_a_prelabel_is_not_blind_whatever_the_draw_says(
+    store: Store, make: Callable[..., Worker]
+) -> None:
+    """Two replicas drew the tasks under different orders while the database was away, and one showed its prediction."""
+    worker = make()
+    with store.write() as session:
+        project = ensure_project(session, UID)
+        model = worker.views.model_of(project)
+        known = ensure_model(session, model.name, model.hash, classes=model.classes).id
+        draw = Draw("uniform", 0.5, 1.0, blind=True)
+        kept = ensure_tasks(
+            session, project.id, [NewTask(str(n), f"{TEXTS[0]} Nummer {n}.", draw=draw) for n in (1, 2, 3)]
+        )
+        shown = Served(0, known, None, False, "de/1-10", "de/*", "own", 9, 1.0, False, 1, 1, b"", MADE)
+        blank = replace(shown, task_id=kept[0].id, shadow=True)
+        led = replace(shown, task_id=kept[1].id)
+        late = replace(shown, task_id=kept[2].id, served_at=MADE + timedelta(days=1))
+        record_served(session, [blank, led, late])
+    store_events(store, [created(number) for number in (1, 2, 3)])
+    worker.drain()
+    assert cells(store) == {("blind", ""): 2, ("assisted", ""): 1}
 
 
 def test_the_service_works_by_itself_and_stops_cleanly(tmp_path: Path) -> None:
