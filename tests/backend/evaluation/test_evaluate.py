@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from backend.cli import main
 from backend.evaluation.actions import count_actions
 from backend.evaluation.decoding import DETAILED, Decoded, decode_files
 from backend.evaluation.paper_sets import PaperSets
-from backend.evaluation.study import Study, run_method
+from backend.evaluation.study import COMPARED, Study, run_method
 from backend.tagger.readers import read_labelled
 from backend.tagger.tagger import NetworkTagger, load_tagger
 from conformal.evaluation import Outcomes, edf_distance, summarise
@@ -133,6 +134,13 @@ def test_the_command_writes_everything_and_repeats_itself(data: Path, tiny_model
     figures = json.loads((tmp_path / "all.json").read_text())
     assert figures["settings"]["texts"] == len(read_labelled(data).texts)
     assert len(figures["results"]["joint+nc1|strata"]) == 5
+    below = list(csv.DictReader((tmp_path / "out" / "below-target.csv").read_text().splitlines()))
+    records = [r for name in COMPARED for kind in ("strata", "no strata") for r in figures["results"][f"{name}|{kind}"]]
+    laws = [law for r in records for law in [*r.get("laws", []), *r.get("group_laws", [])]]
+    short = [law for law in laws if law["covered"] < (1 - float(law["alpha"])) * law["tasks"]]
+    assert 0 < len(short) == sum(row["by"] != "class" for row in below)  # every law of every method
+    counted = csv.DictReader((tmp_path / "out" / "below-target-counts.csv").read_text().splitlines())
+    assert sum(int(row["below target"]) for row in counted) == len(below)
     kept = (tmp_path / "out" / "tables.md").read_bytes()
     pieces = sorted((tmp_path / "out" / "cache" / "pieces").iterdir())
     pieces[0].unlink()  # as if it had been stopped there
