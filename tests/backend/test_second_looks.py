@@ -39,7 +39,7 @@ from backend.store.types import AnnotationRecord, Draw, ModelRecord, ProjectReco
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.spans import CharSpan
 from backend.tagger.tagger import Tagger, load_tagger
-from tests.backend.store.conftest import kind, postgresql, store, templates, url  # noqa: F401 - fixtures
+from tests.backend.store.conftest import databases, kind, postgresql, store, templates, url  # noqa: F401 - fixtures
 from tests.backend.tagger.conftest import SAMPLE, one_thread, tiny_model  # noqa: F401 - fixtures
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)

