@@ -32,7 +32,7 @@ from backend.ingest import Ingest
 from backend.labelstudio.payloads import InvalidPayload, read_moment
 from backend.logs import stack_of
 from backend.refitting import queue_due_refit
-from backend.rescore import queue_rescores
+from backend.rescore import RESCORE, queue_rescores
 from backend.review import fill_queue
 from backend.serving.loading import ModelLoader
 from backend.serving.views import Views
@@ -42,6 +42,7 @@ from backend.store.events import process_events, release_claims
 from backend.store.jobs import acquire_job, enqueue_job, fail_job, finish_job, heartbeat, release_jobs
 from backend.store.projects import LOCAL, list_projects, load_project
 from backend.store.retention import purge_events, purge_served, purge_texts
+from backend.store.sampling import RECONSIDER
 from backend.store.state import get_state
 from backend.store.types import JobRecord, LabelChange, ProjectRecord
 from backend.work import WorkContext, no_heartbeat
@@ -189,6 +190,8 @@ class Worker:
             self.store.run(lambda session: finish_job(session, job, result=result))
             seconds = round(time.monotonic() - begun, 2)
             _log.info("job done", extra={"kind": job.kind, "job": job.id, "seconds": seconds})
+            if job.kind in {RESCORE, RECONSIDER}:  # rows have come or changed sides: a refit may be due at once
+                self._due.pop("look", None)
         except Stopping as error:
             self._give_back(job, error, timedelta(0))
         except LeaseLost:
