@@ -26,11 +26,10 @@ from backend.store import Store
 from backend.store.jobs import enqueue_job
 from backend.store.projects import ensure_project
 from backend.store.sampling import declare_shuffled, record_order, record_sampling
-from backend.store.state import ensure_salt, get_state, update_state
+from backend.store.state import CONNECTION, ensure_salt, get_state, update_state
 from backend.store.types import ProjectRecord
 from backend.streams import Order
 
-CONNECTION = "connection"
 UNIFORM, UNCERTAINTY, SEQUENTIAL = "Uniform sampling", "Uncertainty sampling", "Sequential sampling"
 SAMPLING = {"uniform": UNIFORM, "uncertainty": UNCERTAINTY}
 

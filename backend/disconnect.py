@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.connect import CONNECTION
 from backend.errors import LabelStudioError
 from backend.labelstudio.client import Json, LabelStudio, project_uid
 from backend.labelstudio.editing import without_paragraph
 from backend.labelstudio.versions import base_version
 from backend.store import Store
 from backend.store.projects import find_project
-from backend.store.state import get_state, update_state
+from backend.store.state import CONNECTION, get_state, update_state
 
 
 @dataclass

@@ -43,7 +43,7 @@ from backend.store.jobs import acquire_job, enqueue_job, fail_job, finish_job, h
 from backend.store.projects import LOCAL, list_projects, load_project
 from backend.store.retention import purge_events, purge_served, purge_texts
 from backend.store.sampling import RECONSIDER
-from backend.store.state import get_state
+from backend.store.state import CONNECTION, PUBLISH, get_state
 from backend.store.types import JobRecord, LabelChange, ProjectRecord
 from backend.work import WorkContext, no_heartbeat
 
@@ -60,7 +60,6 @@ AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
 LOOK = 60.0
 PUBLISH_LOOK = 60.0
-PUBLISH = "publish"
 KEEP_HOUSE = 3600.0
 JOB_LEASE = timedelta(minutes=2)
 EVENTS_KEPT = timedelta(days=30)
@@ -324,7 +323,7 @@ class Worker:
         for project in self._projects():
 
             def queue(session: Session, project: ProjectRecord = project) -> None:
-                if get_state(session, project.id, "connection"):
+                if get_state(session, project.id, CONNECTION):
                     enqueue_job(session, "sync", key=f"sync:{project.uid}", project_id=project.id)
 
             self.store.run(queue)

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.connect import CONNECTION
 from backend.doctor.findings import Finding, State, fail, listed, ok, skipped, warn
 from backend.errors import BackendError, InvalidLabelConfig, LabelStudioError
-from backend.http.reconciliation import PUBLISH, SYNC
 from backend.http.security import SECRET_HEADER
 from backend.ingest import ACTIONS
 from backend.labelstudio.client import Json, LabelStudio, project_uid
@@ -22,7 +20,7 @@ from backend.store import Store
 from backend.store.monitor import list_alarms
 from backend.store.projects import find_project
 from backend.store.sampling import current_order
-from backend.store.state import get_state
+from backend.store.state import CONNECTION, PUBLISH, SYNC, get_state
 from backend.store.types import AlarmRecord, ProjectRecord
 from backend.streams import Order, order_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backend.connect import CONNECTION
 from backend.doctor.database import check_database, check_inbox, check_worker
 from backend.doctor.findings import Finding, fail, skipped
 from backend.doctor.machine import check_cache, check_disk, check_model, check_settings
@@ -16,7 +15,7 @@ from backend.labelstudio.client import LabelStudio
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.projects import list_projects
-from backend.store.state import get_state
+from backend.store.state import CONNECTION, get_state
 
 
 def diagnose(

@@ -14,10 +14,8 @@ from backend.errors import NotFound
 from backend.http.collecting import StoredFigures
 from backend.serving.service import Service
 from backend.store.projects import find_project, list_projects
-from backend.store.state import get_state
+from backend.store.state import CONNECTION, PUBLISH, SYNC, get_state
 from backend.store.types import ProjectRecord
-
-SYNC, PUBLISH, CONNECTION = "sync", "publish", "connection"
 
 
 def blueprint(service: Service) -> Blueprint:

@@ -25,7 +25,7 @@ from backend.errors import BackendError, LeaseLost, NotFound, StoreError
 from backend.labelstudio.client import Json, LabelStudio
 from backend.preannotate.engines import Engine, Group
 from backend.preannotate.recipe import Item, recipe_of
-from backend.publish import PUBLISH, Bulk, Published, publish_project
+from backend.publish import Bulk, Published, publish_project
 from backend.publish.fresh import FreshPredictions, Ready, Unknown
 from backend.serving.loading import ModelLoader
 from backend.serving.views import Views
@@ -34,6 +34,7 @@ from backend.store import Store
 from backend.store.jobs import fail_job, finish_job, heartbeat, release_jobs, running_job, take_job
 from backend.store.republish import count_blind
 from backend.store.sampling import record_sampling
+from backend.store.state import PUBLISH
 from backend.store.types import JobRecord, ProjectRecord
 from backend.work import WorkContext
 

@@ -5,6 +5,6 @@ ones are removed, and old ones are removed only when nobody can have them open a
 annotation whose prediction is gone, and nothing tells us who has a task open (docs/decisions/0008-label-studio.md).
 """
 
-from backend.publish.publishing import PUBLISH, Bulk, Published, publish_project, run_publish
+from backend.publish.publishing import Bulk, Published, publish_project, run_publish
 
-__all__ = ["PUBLISH", "Bulk", "Published", "publish_project", "run_publish"]
+__all__ = ["Bulk", "Published", "publish_project", "run_publish"]

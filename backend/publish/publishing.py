@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
-from backend.connect import CONNECTION, credentials
+from backend.connect import credentials
 from backend.errors import LabelStudioError
 from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid, where
 from backend.labelstudio.tabs import BLIND_AUDIT, REVIEW_FIRST, blind_tab, tabs_for
@@ -27,13 +27,12 @@ from backend.publish.stale import (
 from backend.serving.views import View, Views
 from backend.stopwatch import Stopwatch
 from backend.store.republish import blind_tasks, opened_since
-from backend.store.state import get_state, update_state
+from backend.store.state import CONNECTION, PUBLISH, get_state, update_state
 from backend.store.types import JobRecord, ProjectRecord
 
 if TYPE_CHECKING:
     from backend.work import WorkContext
 
-PUBLISH = "publish"
 EDITED = "edited"
 
 PAGE = 50

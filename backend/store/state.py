@@ -16,6 +16,9 @@ from backend.store.upsert import get_or_create, insert
 SALT = "salt"
 STREAMS = "streams"
 REFIT = "refit"
+SYNC = "sync"
+PUBLISH = "publish"
+CONNECTION = "connection"
 
 Value = dict[str, Any]
 

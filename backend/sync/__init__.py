@@ -6,6 +6,6 @@ reconciliation that finds nothing stores nothing. Now and then all numbers are c
 not show up among those that changed.
 """
 
-from backend.sync.reconcile import SYNC, Synced, run_sync, sync_project
+from backend.sync.reconcile import Synced, run_sync, sync_project
 
-__all__ = ["SYNC", "Synced", "run_sync", "sync_project"]
+__all__ = ["Synced", "run_sync", "sync_project"]

@@ -29,15 +29,13 @@ from backend.store.reconcile import (
     waiting_events,
 )
 from backend.store.sampling import record_sampling
-from backend.store.state import get_state, update_state
+from backend.store.state import PUBLISH, SYNC, get_state, update_state
 from backend.store.types import JobRecord, ProjectRecord
 from backend.sync.differences import Counts, Found, Frame, compare, keys_of
 
 if TYPE_CHECKING:
     from backend.work import WorkContext
 
-SYNC = "sync"
-PUBLISH = "publish"  # the name of publishing's own state, and of its job
 EDITED = "edited"  # in that state: tasks whose predictions were made for another text
 
 # A change gets its time before it can be seen, so what was changed just before the cursor may only be seen now.
