@@ -33,6 +33,6 @@ ENV HOME=/var/lib/surespan \
 RUN SURESPAN_DATABASE_URL=sqlite:////tmp/warm.db surespan predict --json "Warm." > /dev/null && rm -f /tmp/warm.db*
 
 EXPOSE 9090
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "backend.health", "service"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "backend.doctor.health", "service"]
 ENTRYPOINT ["surespan"]
 CMD ["serve"]

@@ -15,9 +15,14 @@ LABEL_STUDIO := .surespan/label-studio-$(shell sed -n 's/^LABEL_STUDIO_VERSION =
 DEMO ?=
 # Processes of `make test`: the end-to-end tests have one of them, the other tests the rest.
 WORKERS ?= 2
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# The tests start many processes and several collect them: what Python compiles once is kept, whatever is set outside.
+unexport PYTHONDONTWRITEBYTECODE
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 # A stamp per set of extras: pip runs again only when pyproject.toml has changed.
+# Extras are separated by $(comma): make takes a plain comma for the end of an argument.
+comma := ,
 define install
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Surespan needs Python 3.11 or newer, and none was found."; \
@@ -39,10 +44,10 @@ $(VENV)/.installed-test: pyproject.toml
 	@touch $(VENV)/.installed
 
 $(VENV)/.installed-bench: pyproject.toml
-	$(call install,[test,bench])
+	$(call install,[test$(comma)bench])
 	@touch $(VENV)/.installed $(VENV)/.installed-test
 
-.PHONY: help setup run test lint bench docs soak clean
+.PHONY: help setup run kernels check quick test coverage lint bench docs soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -61,15 +66,35 @@ lint: $(VENV)/.installed-test ## ruff (rules and format) and mypy --strict
 	$(call say,mypy)
 	@$(BIN)/mypy
 
+# Numba keeps what it compiles: once for all processes of the tests, instead of once in each.
+kernels: $(VENV)/.installed-test ## compile the kernels of conformal ahead of the first use
+	$(call say,kernels)
+	@$(BIN)/python -c 'from conformal.trellis.warmup import warm_up; warm_up()'
+
+# No mark here starts a server: neither Label Studio, nor a browser, PostgreSQL or `surespan serve`.
+# Nor does one train for long: `make check` is for those who wait.
+QUICK := not slow and not heavy and not e2e and not postgresql and not crash and not statistical
+
+# mypy has one process: beside the tests it costs less time than before them.
+check: $(VENV)/.installed-test ## lint, types and the tests without real servers, in minutes
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
+quick: kernels ## the tests without real servers
+	$(call say,pytest: $(QUICK))
+	@$(BIN)/pytest -q -m "$(QUICK)" $(PARALLEL)
+
 # Without Label Studio the end-to-end tests are skipped, except in continuous integration, where they fail.
 $(LABEL_STUDIO): | $(VENV)/.installed-test
 	@$(BIN)/surespan demo --install-only || [ "$${CI:-}" != true ]
 
-test: lint $(LABEL_STUDIO) ## lint, then the whole test suite with branch coverage
-	$(call say,compiling the kernels once, for all processes of the tests)
-	@$(BIN)/python -c 'from conformal.trellis.warmup import warm_up; warm_up()'
+test: lint $(LABEL_STUDIO) kernels ## lint, then the whole test suite
 	$(call say,pytest)
-	@$(BIN)/pytest --cov --cov-report=term -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -m "not slow" $(PARALLEL)
+
+# Apart from `make test`: watching every branch costs a quarter more processor time (docs/results/suite.md).
+coverage: $(LABEL_STUDIO) kernels ## the whole test suite, and which branches it takes: fails below the floor
+	$(call say,pytest with branch coverage)
+	@$(BIN)/pytest --cov --cov-report=term -m "not slow" $(PARALLEL)
 
 bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
 	@failed=; for file in benchmarks/*.py; do \
@@ -81,10 +106,10 @@ docs: $(VENV)/.installed ## write the reference pages that are made from the cod
 	@$(BIN)/python -m backend.commands.reference docs/reference
 
 $(VENV)/.installed-soak: pyproject.toml
-	$(call install,[test,ray])
+	$(call install,[test$(comma)ray])
 	@touch $(VENV)/.installed $(VENV)/.installed-test
 
-soak: $(VENV)/.installed-soak ## the long trials, left out of make test
+soak: $(VENV)/.installed-soak $(LABEL_STUDIO) ## the long trials, left out of make test
 	$(call say,long trials; their figures go to docs/results)
 	@$(BIN)/pytest -m slow -s
 	$(call say,property tests with more examples)

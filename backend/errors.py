@@ -48,6 +48,10 @@ class StoreAgain(StoreError):
     """The database rolled the transaction back to resolve a conflict (a deadlock): running it again is safe."""
 
 
+DATABASE_TROUBLE = (StoreAgain, StoreBusy, StoreFull, StoreUnavailable)
+"""What is nobody's fault but the database's: whatever was under way is to be tried again, and is not blamed."""
+
+
 class InvalidScores(StoreError):
     """Scores that are no numbers: the model's output is broken."""
 

@@ -12,12 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import exc
+from sqlalchemy.engine import URL, make_url
 
-from backend.alpha import plain_alpha
+from backend.domain.alpha import plain_alpha
 from backend.errors import InvalidSetting
-from backend.store.engine import database_url
 
 PREFIX = "SURESPAN_"
+_DEVICE = r"^(auto|cpu|cuda(:\d+)?|mps)$"
+_FORMS = {_DEVICE: "auto, cpu, cuda, cuda:0 and so on, or mps"}  # what a pattern means, in words
 _SECRET = ("DATABASE_URL", "SECRET", "API_KEY", "PASS")
 
 
@@ -30,9 +33,10 @@ def _usable_url(value: str) -> str:
 
 
 def _method(value: str) -> str:
-    if value != "nc1":  # the library is not imported for the default
+    if value != "nc1":
+        # The library takes a second to import, and the default needs none of it.
         from conformal.errors import InvalidArgument  # noqa: PLC0415
-        from conformal.names import split_name  # noqa: PLC0415
+        from conformal.scores import split_name  # noqa: PLC0415
 
         try:
             split_name(value)
@@ -86,10 +90,10 @@ class Settings(BaseSettings):
         "its own surespan.json, if there is one.",
     )
     torch_threads: Count = Field(
-        default=None, description="CPU threads of the model; empty leaves it to torch, which takes every core."
+        default=None, description="CPU threads of the model; empty leaves it to torch, which uses every core."
     )
     int8: bool = Field(default=False, description="Compute the layers of an encoder in 8 bits: faster on a CPU.")
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = Field(
+    device: Annotated[str, Field(pattern=_DEVICE)] = Field(
         default="auto", description="Where an encoder runs: auto (a GPU if there is one), cpu, or cuda:0 and so on."
     )
     alpha: Annotated[str, AfterValidator(plain_alpha)] = Field(
@@ -102,7 +106,11 @@ class Settings(BaseSettings):
     )
     max_shown: int = Field(default=5, ge=1, description="Labelings shown to the annotator.")
     max_sequences: int = Field(default=10_000, ge=1, description="Labelings listed before a set is called open.")
-    n_min: int = Field(default=100, ge=1, description="Labels a stratum needs to stand alone.")
+    n_min: int = Field(default=100, ge=1, description="Labelled tasks a stratum needs to stand alone.")
+    unit: Literal["sentence", "task"] = Field(
+        default="sentence",
+        description="What a set is made for: each sentence of a text, or the whole text, which only short texts suit.",
+    )
     text_retention: Days = Field(
         default=None,
         description="Days after which task texts are removed; empty keeps them. Without its text a task cannot be "
@@ -111,7 +119,7 @@ class Settings(BaseSettings):
     model_dir: Optional = Field(
         default=None,
         validation_alias=_known_as("MODEL_DIR", "model_dir"),
-        description="Directory in which a model that SURESPAN_MODEL names is looked for.",
+        description="Directory in which the model named by SURESPAN_MODEL is looked for.",
     )
     port: int = Field(
         default=9090, ge=1, le=65535, validation_alias=_known_as("PORT", "port"), description="Port of the service."
@@ -132,7 +140,7 @@ class Settings(BaseSettings):
         ge=1,
         le=256,
         validation_alias=_known_as("THREADS", "threads"),
-        description="Predictions in progress at once in a process; others wait their turn.",
+        description="Predictions in progress at once per process; others wait their turn.",
     )
     log_level: Annotated[str, AfterValidator(_level)] = Field(
         default="info",
@@ -173,7 +181,10 @@ class Settings(BaseSettings):
     )
     max_request_mb: int = Field(default=64, ge=1, le=1024, description="Largest request body, in megabytes.")
     max_text: int = Field(
-        default=20_000, ge=1, le=1_000_000, description="Characters of a task's text; longer ones are not predicted."
+        default=1_000_000,
+        ge=1,
+        le=10_000_000,
+        description="Characters of a task's text; longer ones are not predicted.",
     )
     task_hosts: str = Field(
         default="",
@@ -189,13 +200,13 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         description="Share of tasks that are kept for audit, without prelabels, while the model's doubt decides the "
-        "order of the work.",
+        "order of work.",
     )
     blind: float = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="Share of tasks without prelabels while tasks are given out in a random order.",
+        description="Share of tasks without prelabels while tasks are given out in random order.",
     )
     evidence: Literal["auto", "blind", "all"] = Field(
         default="auto",
@@ -218,7 +229,7 @@ class Settings(BaseSettings):
     sync_every_minutes: float = Field(
         default=10.0,
         ge=0,
-        description="Minutes between two looks at Label Studio for what its webhooks did not deliver; 0 looks never.",
+        description="Minutes between two looks at Label Studio for what its webhooks did not deliver; 0 means never.",
     )
     at_work_minutes: float = Field(
         default=60.0,
@@ -233,11 +244,11 @@ class Settings(BaseSettings):
         "`surespan worker` beside it.",
     )
     min_free_mb: int = Field(
-        default=500, ge=0, description="Free disk space, in megabytes, below which `surespan doctor` complains."
+        default=500, ge=0, description="Free disk space, in megabytes, below which `surespan doctor` warns."
     )
     served_retention: Days = Field(
         default=180,
-        description="Days that served sets are kept; coverage of what was shown is known for this long.",
+        description="Days that served sets are kept; coverage of what was shown is known for that long.",
     )
 
     @property
@@ -289,21 +300,70 @@ def _explain(problem: Mapping[str, Any]) -> str:
     field = str(problem["loc"][0]) if problem["loc"] else "?"
     name = variable_of(field.lower()) if field.lower() in Settings.model_fields else field
     context = problem.get("ctx", {})
-    limits = {
-        "greater_than_equal": "a whole number of at least {ge}",
-        "less_than_equal": "at most {le}",
-        "greater_than": "more than {gt}",
-        "literal_error": "{expected}",
-    }
     if problem["type"] == "value_error":
         expected = str(context["error"])
-    elif problem["type"] in limits:
-        expected = limits[problem["type"]].format(**context)
-    elif problem["type"].startswith("int_"):
-        expected = "a whole number"
-    elif problem["type"].startswith("float_"):
-        expected = "a number"
+    elif problem["type"] == "literal_error":
+        expected = str(context["expected"])
     else:
-        expected = str(problem["msg"])
+        expected = _expected(field.lower()) or str(problem["msg"])
     got = "a value that is not shown here" if name.endswith(_SECRET) else repr(problem["input"])
     return f"{name}: expected {expected}, got {got}"
+
+
+def _expected(field: str) -> str | None:
+    """Return what a setting takes, in words, from its type and bounds; None where those do not say it.
+
+    >>> _expected("blind"), _expected("port"), _expected("refit_every_labels"), _expected("refit_every_minutes")
+    ('a number from 0 to 1', 'a whole number from 1 to 65535', 'a whole number of at least 1', 'a number above 0')
+    """
+    schema = Settings.model_json_schema(by_alias=False)["properties"].get(field, {})
+    # An optional setting is one of its own type and null.
+    schema = next((each for each in schema.get("anyOf", ()) if each["type"] != "null"), schema)
+    kind = schema.get("type")
+    if kind == "boolean":
+        return "true or false"
+    if kind not in {"integer", "number"}:
+        return _FORMS.get(schema.get("pattern"))
+    least, most, above = schema.get("minimum"), schema.get("maximum"), schema.get("exclusiveMinimum")
+    bounds = {
+        (True, True, False): f" from {least} to {most}",
+        (True, False, False): f" of at least {least}",
+        (False, False, True): f" above {above}",
+        (False, True, True): f" above {above}, at most {most}",
+    }.get((least is not None, most is not None, above is not None), "")
+    return f"a {'whole ' if kind == 'integer' else ''}number{bounds}"
+
+
+_EXPECTED_URL = "sqlite:///path/to/file.db or postgresql://user:password@host/database"
+
+
+def database_url(raw: str) -> URL:
+    """Return the SQLAlchemy URL for what the user wrote.
+
+    `postgres://` and `postgresql://` both mean PostgreSQL through psycopg 3. In-memory SQLite is refused, because two
+    processes (or two connections) would not see the same database.
+
+    Raises:
+        InvalidSetting: for any other database or a URL that cannot be read. Passwords are not repeated.
+
+    >>> str(database_url("postgres://ann@db/surespan"))
+    'postgresql+psycopg://ann@db/surespan'
+    """
+    try:
+        url = make_url(raw)
+    except (exc.ArgumentError, ValueError):
+        raise InvalidSetting(
+            f"SURESPAN_DATABASE_URL: expected {_EXPECTED_URL}, got a value that is not a URL; "
+            "escape special characters of the password with % codes"
+        ) from None
+    if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername in {"sqlite", "sqlite+pysqlite"}:
+        path = url.database or ""
+        if path in {"", ":memory:"} or path.startswith("file:"):
+            raise InvalidSetting(
+                "SURESPAN_DATABASE_URL: expected the path of a file, as in sqlite:///surespan.db, "
+                f"got {url.render_as_string(hide_password=True)!r}; in-memory databases cannot be shared"
+            )
+        return url.set(drivername="sqlite")
+    raise InvalidSetting(f"SURESPAN_DATABASE_URL: expected {_EXPECTED_URL}, got the driver {url.drivername!r}")

@@ -28,18 +28,19 @@ from flask import Flask
 from sqlalchemy.orm import Session
 
 from backend.app import create_app, service_of
-from backend.labelstudio.identity import ModelHeader
+from backend.calibration.order import record_order
+from backend.domain.ranked import RankedList, one_unit
+from backend.domain.records import ProjectRecord, ThresholdRow
+from backend.domain.streams import Order
+from backend.jobs.kinds import queue_refit
 from backend.settings import load_settings
 from backend.store import Store
-from backend.store.jobs import enqueue_job
+from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_model, ensure_project
-from backend.store.ranked import RankedList, pack_ranked
-from backend.store.sampling import record_order
 from backend.store.schema import upgrade
 from backend.store.tables import CalibrationCell, CalibrationHead, CoverageCount
 from backend.store.thresholds import active_version_ids, write_version
-from backend.store.types import ProjectRecord, ThresholdRow
-from backend.streams import Order
+from backend.tagger.identity import ModelHeader
 from conformal.rows import TaskRows
 from conformal.thresholds import calibrate
 
@@ -183,9 +184,11 @@ def grow(
             version = _versions(session, project.id, model.id)
             _counters(session, project.id, model.id, version, rows=rows)
             record_order(session, project.id, order=Order.REVIEW, at=datetime.now(UTC), source="benchmark")
-            enqueue_job(session, "refit", key=f"refit:{UID}", project_id=project.id)
+            queue_refit(session, project, reason="benchmark")
         version = active_version_ids(session)[project.id, model.id]
-        ranked = pack_ranked(RankedList(("LOC", "PER"), (math.log(0.6), math.log(0.3)), ((), ()), exhausted=True))
+        ranked = pack_ranked(
+            one_unit(RankedList(("LOC", "PER"), (math.log(0.6), math.log(0.3)), ((), ()), exhausted=True))
+        )
         given = {"project": project.id, "model": model.id, "version": version, "ranked": ranked, "text": b"text"}
         given |= {"hash": bytes(32), "now": datetime.now(UTC), "today": datetime.now(UTC).date()}
         for statement in LABELLED + WAITING:
@@ -209,8 +212,8 @@ LABELLED = (
     """label_history (id, project_id, annotation_id, task_id, kind, at, content_hash, content, recorded_at)
        SELECT i, :project, i, i, 'submitted', :now, 'x', :text, :now FROM g WHERE i <= :middle""",
     """calibration_scores (id, task_id, model_id, cell_id, label_revision, nll, rank, cumulative, weight, entities,
-                          predicted_entities, added_at_revision, created_at)
-       SELECT i, i, :model, 1 + i % 45, 1, (i * 7919 % 1000003) / 100000.0, 1 + i % 9, 0.5, 1.0, 1, 1, i, :now
+                          added_at_revision, created_at)
+       SELECT i, i, :model, 1 + i % 45, 1, (i * 7919 % 1000003) / 100000.0, 1 + i % 9, 0.5, 1.0, 1, i, :now
        FROM g WHERE i <= :middle""",
     """judgements (task_id, model_id, project_id, label_revision, version_id, day, kind, stratum, pool, n, alpha,
                   guarantee, findings, judged_at)
@@ -232,10 +235,10 @@ WAITING = (
        SELECT i, :project, 't' || i, :hash, :text, 'de', 2, 'queue', (i * 7919 % 1000003) / 1000003.0, 0.9,
               i % 10 = 0, :now FROM g WHERE i > :middle""",
     """served_sets (id, task_id, model_id, version_id, shadow, stratum, pool, guarantee, n, tau, is_open, set_size,
-                   shown, ranked, served_at, alpha, score)
+                   shown, ranked, served_at, alpha, priority)
        SELECT i, i, :model, :version, i % 10 = 0, 'de/1-10', 'de/*', 'own', 199, 2.5, i % 50 = 1, 2, 2, :ranked, :now,
               '0.1', (i * 7919 % 1000003) / 1000003.0 FROM g WHERE i > :middle""",
-    """queue (task_id, model_id, project_id, score, blind, probability, set_size, is_open, stratum, served_at)
+    """queue (task_id, model_id, project_id, priority, blind, probability, set_size, is_open, stratum, served_at)
        SELECT i, :model, :project, (i * 7919 % 1000003) / 1000003.0, i % 10 = 0, 0.6, 2, i % 50 = 1, 'de/1-10', :now
        FROM g WHERE i > :middle""",
 )

@@ -88,8 +88,8 @@ def best_labelings(tagger: Tagger, texts: Sequence[str]) -> list[tuple[int, ...]
 def print_speed(folder: Path, lists: int) -> None:
     from transformers import pipeline
 
+    from backend.tagger.loading import load_tagger
     from backend.tagger.options import TaggerOptions
-    from backend.tagger.tagger import load_tagger
 
     pipe = pipeline("token-classification", model=str(folder), device="cpu")
     exact, small = load_tagger(folder), load_tagger(folder, options=TaggerOptions(int8=True))
@@ -127,7 +127,7 @@ def print_speed(folder: Path, lists: int) -> None:
 
 
 def print_memory(folder: Path, count: int) -> None:
-    from backend.tagger.tagger import load_tagger
+    from backend.tagger.loading import load_tagger
 
     tagger = load_tagger(folder)
     process = psutil.Process()

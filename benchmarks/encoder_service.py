@@ -79,8 +79,9 @@ def stand_in(folder: str, port: int) -> None:
 
 def calibrate(folder: Path) -> None:
     """Put a starter calibration beside the checkpoint: its own best labelings, one in ten spoilt, as the truth."""
-    from backend.starter import make_starter, save_starter
-    from backend.tagger.tagger import load_tagger
+    from backend.prediction.make_starter import make_starter
+    from backend.prediction.starter import save_starter
+    from backend.tagger.loading import load_tagger
     from conformal.trellis.kbest import kbest
 
     tagger = load_tagger(folder)

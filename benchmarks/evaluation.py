@@ -15,7 +15,8 @@ from pathlib import Path
 import click
 
 from backend.evaluation.run import Plan, _pieces, prepare
-from backend.tagger.tagger import BUNDLED, load_tagger
+from backend.tagger.loading import load_tagger
+from backend.tagger.model_files import BUNDLED
 
 PIECES = ("nc1|strata", "logrank+nc1|no strata", "joint+nc1|strata", "integrated+nc1|strata", "spans|nc1",
           "int. nc1, Šidák")  # fmt: skip

@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from backend.serving.loading import ModelLoader
-from backend.serving.views import Views
+from backend.domain.ranked import RankedList, one_unit
+from backend.domain.records import Draw, Served
+from backend.models.loading import ModelLoader
+from backend.models.views import Views
 from backend.settings import load_settings
 from backend.store import Store, open_store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import store_events
+from backend.store.packed_lists import pack_ranked
 from backend.store.projects import find_project
-from backend.store.ranked import RankedList, pack_ranked
 from backend.store.served import record_served
 from backend.store.tables import CalibrationCell, CalibrationHead, MonitorState, Project
-from backend.store.types import Draw, Served
-from backend.worker import Worker
+from backend.worker.worker import Worker
 
 CONFIG = (
     '<View><Labels name="label" toName="text"><Label value="PER"/><Label value="LOC"/><Label value="ORG"/>'
@@ -98,7 +99,7 @@ class Bench:
         with self.store.read() as session:
             project = find_project(session, "1")
         assert project is not None
-        ranked = pack_ranked(RankedList(("PER",), (-0.1, -2.0), ((), ()), exhausted=False))
+        ranked = pack_ranked(one_unit(RankedList(("PER",), (-0.1, -2.0), ((), ()), exhausted=False)))
         with self.store.write() as session:
             model = session.execute(sa.text("SELECT max(id) FROM models")).scalar_one()
             for first in range(numbers.start, numbers.stop, 500):
@@ -149,8 +150,8 @@ class Bench:
             )
             cursor.executemany(
                 "INSERT INTO calibration_scores (task_id, model_id, cell_id, label_revision, nll, rank, cumulative, "
-                "weight, entities, predicted_entities, added_at_revision, created_at) "
-                "VALUES (?, ?, ?, 1, ?, 1, 0.5, 1, 1, 1, ?, ?)",
+                "weight, entities, added_at_revision, created_at, stop) "
+                "VALUES (?, ?, ?, 1, ?, 1, 0.5, 1, 1, ?, ?, 9)",
                 (
                     (first + i, cell.model_id, cell.id, score, head.revision + 1 + i, moment)
                     for i, score in enumerate(scores)
@@ -162,6 +163,7 @@ class Bench:
                 ((project.id, cell.model_id, first + i, first + i, score) for i, score in enumerate(scores)),
             )
             cell.n += missing
+            cell.tasks += missing
             head.revision += missing
             watch = session.execute(sa.select(MonitorState).where(MonitorState.kind == "watch")).scalars().one()
             watch.state = json.dumps({"revision": head.revision}).encode()

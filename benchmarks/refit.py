@@ -2,7 +2,7 @@
 
 Prints the seconds of a whole refit (read, fit, compare, write, activate) at 10^4, 10^5 and 10^6 rows in 45 strata with
 two entity rows for every tenth task, and how they grow. The aim is 2 s at 10^6. `--rows` limits the largest size,
-`--only` picks a database.
+`--only` picks a database, `--units` gives every task so many rows (documents).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import numpy as np
 from store import STRATA, database, fill, timed
 
-from backend.recalibrate import refit
+from backend.calibration.refit import refit
 from backend.store import Store
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.schema import upgrade
@@ -27,15 +27,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="largest number of calibration rows")
     parser.add_argument("--only", choices=["sqlite", "postgresql"], help="one database only")
+    parser.add_argument("--units", type=int, default=1, help="rows of each task")
     options = parser.parse_args()
     for kind in ("sqlite", "postgresql"):
         if options.only in {None, kind}:
             with database(kind) as url, Store(url) as store:
                 upgrade(store)
-                bench(kind, store, options.rows)
+                bench(kind, store, options.rows, options.units)
 
 
-def bench(kind: str, store: Store, largest: int) -> None:
+def bench(kind: str, store: Store, largest: int, units: int) -> None:
     """Grow the calibration table and refit at each size."""
     with store.write() as session:
         project = ensure_project(session, "1.1")
@@ -44,7 +45,7 @@ def bench(kind: str, store: Store, largest: int) -> None:
     for size in (10_000, 100_000, 1_000_000):
         if size > largest:
             break
-        fill(store, project.id, model.id, have, size)
+        fill(store, project.id, model.id, have, size, units=units)
         name_strata(store)
         add_entities(store, have, size)
         have = size

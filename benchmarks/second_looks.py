@@ -24,8 +24,10 @@ from backend.evaluation.second_looks import (
     queue_trial,
     run_trial,
 )
+from backend.tagger.loading import load_tagger
+from backend.tagger.model_files import BUNDLED
 from backend.tagger.readers import LabelledText, read_labelled
-from backend.tagger.tagger import BUNDLED, Tagger, load_tagger
+from backend.tagger.tagger import Tagger
 
 
 @click.command()

@@ -1,8 +1,8 @@
 """Store: durable events per second, and what a refit reads, on SQLite and PostgreSQL.
 
 Prints events per second with one commit per event (and the share of a bare insert with the same durability), then the
-time to read the input of a refit at 10^4, 10^5 and 10^6 calibration rows in 45 strata: all scores as arrays, and 540
-order statistics through the index. `--rows` limits the largest size, `--only` picks a database.
+time to read the input of a refit at 10^4, 10^5 and 10^6 calibration rows in 45 strata: all scores as arrays. `--rows`
+limits the largest size, `--only` picks a database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from backend.store import Store
 from backend.store.bulk import load_scores
-from backend.store.calibration import load_cells, order_statistic
+from backend.store.calibration import load_cells
 from backend.store.events import store_event
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.schema import upgrade
@@ -117,12 +117,10 @@ def bench_refit(kind: str, store: Store, largest: int) -> None:
         began = time.process_time()
         seconds = min(timed(lambda: read_all(store, project, model)) for _ in range(3))
         processor = (time.process_time() - began) / 3
-        quantiles = min(timed(lambda: read_quantiles(store, project, model)) for _ in range(3))
         growth = "" if earlier is None else f", x{seconds / earlier:.1f} for 10 times the rows"
         print(
             f"{kind}: {size:>9,} rows: all scores of {STRATA} strata in {seconds:.3f} s "
-            f"({processor:.3f} s of this process's processor time){growth}; "
-            f"540 order statistics in {1000 * quantiles:.0f} ms"
+            f"({processor:.3f} s of this process's processor time){growth}"
         )
         earlier = seconds
 
@@ -136,44 +134,39 @@ def read_all(store: Store, project: int, model: int) -> None:
     assert len(scores.nll) == sum(cell.n for cell in cells)
 
 
-def read_quantiles(store: Store, project: int, model: int) -> None:
-    """Read 12 order statistics per stratum through the index: four levels of three scores."""
-    with store.read() as session:
-        for cell in load_cells(session, project, model_id=model):
-            for score in ("nll", "rank", "cumulative"):
-                for level in (0.9, 0.95, 0.975, 0.99):
-                    order_statistic(session, [cell], k=int(np.ceil(level * (cell.n + 1))), score=score)
-
-
-def fill(store: Store, project: int, model: int, first: int, last: int) -> None:
-    """Add rows in bulk, by the driver: the benchmark is about reading them."""
+def fill(store: Store, project: int, model: int, first: int, last: int, *, units: int = 1) -> None:
+    """Add rows in bulk, by the driver: the benchmark is about reading them. Tasks have `units` rows each."""
     draw = np.random.default_rng(first)
     names = ("task_id", "model_id", "cell_id", "label_revision", "nll", "rank", "cumulative", "weight", "entities")
-    rest = ("predicted_entities", "added_at_revision", "created_at", "id")
+    rest = ("added_at_revision", "created_at", "id", "unit", "stop")
     moment = "2026-01-01 00:00:00"
     mark = "?" if store.is_sqlite else "%s"
     cells = draw.integers(1, STRATA + 1, last - first).tolist()
     nll, rank = draw.exponential(1.0, last - first), draw.geometric(0.5, last - first).astype(float)
     nll[draw.random(last - first) < 0.01] = np.inf
     numbers = list(zip(range(first + 1, last + 1), cells, nll.tolist(), rank.tolist(), strict=True))
-    rows = [(n, model, c, 1, s, r, 0.5, 1.0, 2, 2, n, moment, n) for n, c, s, r in numbers]
-    tasks = [(n, project, str(n), n.to_bytes(32, "big"), moment) for n, *_ in numbers]
+    rows = [
+        ((n - 1) // units + 1, model, c, 1, s, r, 0.5, 1.0, 2, n, moment, n, (n - 1) % units, 9)
+        for n, c, s, r in numbers
+    ]
+    tasks = [(n, project, str(n), n.to_bytes(32, "big"), moment) for n in sorted({row[0] for row in rows})]
     columns = ", ".join((*names, *rest))
     with store.write() as session:
         cursor = session.connection().connection.cursor()
         if first == 0:
-            strata = [(i, project, model, f"s{i:02}", "blind", "calibration", "", 0, 0) for i in range(1, STRATA + 1)]
+            strata = [(i, project, model, f"s{i:02}", "blind", "", 0, 0, 0) for i in range(1, STRATA + 1)]
             cursor.executemany(f"INSERT INTO calibration_cells VALUES ({', '.join([mark] * 9)})", strata)  # noqa: S608
         cursor.executemany(
             "INSERT INTO tasks (id, project_id, external_id, text_hash, created_at) "  # noqa: S608
             f"VALUES ({', '.join([mark] * 5)})",
             tasks,
         )
-        marks = ", ".join([mark] * 13)
+        marks = ", ".join([mark] * 14)
         cursor.executemany(f"INSERT INTO calibration_scores ({columns}) VALUES ({marks})", rows)  # noqa: S608
         cursor.execute(
             "UPDATE calibration_cells SET n = (SELECT count(*) FROM calibration_scores s "
-            "WHERE s.cell_id = calibration_cells.id)"
+            "WHERE s.cell_id = calibration_cells.id), tasks = (SELECT count(*) FROM calibration_scores s "
+            "WHERE s.cell_id = calibration_cells.id AND s.unit = 0)"
         )
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # What the server's housekeeping does by itself soon after.

@@ -16,7 +16,8 @@ import numpy as np
 import psutil
 import torch
 
-from backend.tagger.tagger import NetworkTagger, load_tagger
+from backend.tagger.loading import load_tagger
+from backend.tagger.network_tagger import NetworkTagger
 
 NAMES = [
     "Anna Berg",

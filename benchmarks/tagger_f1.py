@@ -2,7 +2,7 @@
 
     python benchmarks/tagger_f1.py [--full] [--model bundled] [--data DIR] [--files FILE...]
 
-Reads the WikiNEuRal test files beside the project directory (or --data, or any labelled --files) through the live
+Reads the WikiNEuRal test files in DIR (or in $SURESPAN_TEST_DATA/wikineural), or any labelled files, through the live
 pipeline: words joined with one space, live tokens, sentences and language, best labeling of the exact chain. Without
 --full the first 1,000 sentences of each file. Every F1 is counted twice, by us and by seqeval, and the script stops if
 they differ. The last lines compare with the prototype as ratios.
@@ -11,6 +11,7 @@ they differ. The last lines compare with the prototype as ratios.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +22,11 @@ from seqeval.metrics import f1_score
 
 import conformal
 from backend.tagger.entity_f1 import EntityCounter
+from backend.tagger.loading import load_tagger
+from backend.tagger.network_tagger import NetworkTagger
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.spans import to_token_spans
-from backend.tagger.tagger import NetworkTagger, load_tagger
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "wikineural"
 # Entity F1 in percent on the first 1,000 test sentences, as given for the prototype.
 PROTOTYPE = {"de": 89, "en": 83, "es": 93, "fr": 91, "it": 87, "nl": 90, "pl": 89, "pt": 91, "ru": 75}
 CHUNK = 2_000
@@ -138,11 +139,17 @@ def report_nine(tagger: NetworkTagger, data: Path, limit: int | None) -> None:
     print(f"F1 as a ratio of the prototype's (1 point is about 0.011): {ratios}")
 
 
+def default_data() -> Path | None:
+    """Return the directory that the tests' data lie in, if one is named."""
+    named = os.environ.get("SURESPAN_TEST_DATA")
+    return Path(named) / "wikineural" if named else None
+
+
 def main() -> None:
     """Parse the command line and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="bundled")
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=default_data())
     parser.add_argument("--files", type=Path, nargs="*", default=[])
     parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
@@ -153,10 +160,10 @@ def main() -> None:
     limit = None if options.full else 1000
     if options.files:
         report_files(tagger, options.files, limit)
-    elif options.data.is_dir():
+    elif options.data is not None:
         report_nine(tagger, options.data, limit)
     else:
-        print("the benchmark data is not beside the project directory: nothing to measure")
+        print("skipped: no data given; name their directory with --data, or labelled files with --files")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Conformal prediction for linear-chain taggers: exact inference, thresholds and prediction sets.
 
 Needs numpy and numba only: no torch, no server, no database. Two steps: `calibrate` freezes thresholds from
-calibration rows (`score_task` makes them), `predict_set` uses them on a text's potentials.
+calibration rows (`score_unit` makes them), `predict_set` uses them on a text's potentials.
 """
 
 from conformal.errors import (
@@ -18,7 +18,7 @@ from conformal.errors import (
 )
 from conformal.labels import LabelMap, LabelSpace, Scheme, Span, detect_scheme, map_model_labels, to_iob2
 from conformal.prediction import PredictionSet, RankedLabeling, SpanLabel, SpanSet, predict_set
-from conformal.rows import EntityRows, TaskRows, TaskScores, score_task, task_rows
+from conformal.rows import EntityRows, TaskRows, UnitScores, score_unit, task_rows
 from conformal.scores import Boundary, Method
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
@@ -68,8 +68,8 @@ __all__ = [
     "SpanTable",
     "Strata",
     "TaskRows",
-    "TaskScores",
     "Thresholds",
+    "UnitScores",
     "UnknownStratum",
     "calibrate",
     "detect_scheme",
@@ -81,7 +81,7 @@ __all__ = [
     "map_model_labels",
     "predict_set",
     "rank_of",
-    "score_task",
+    "score_unit",
     "task_rows",
     "to_iob2",
     "token_marginals",

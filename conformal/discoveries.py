@@ -128,10 +128,10 @@ def discover(p_values: PValues, q: Level) -> Bools:
     above, size = p_values.above[order].astype(kind), p_values.size[order].astype(kind)
     k = np.arange(1, m + 1).astype(kind)
     small = np.asarray((above + 1) * m * level.denominator <= level.numerator * k * (size + 1), dtype=np.bool_)
-    found = np.zeros(m, np.bool_)
+    discovered = np.zeros(m, np.bool_)
     if small.any():
-        found[order[: int(np.flatnonzero(small)[-1]) + 1]] = True
-    return found
+        discovered[order[: int(np.flatnonzero(small)[-1]) + 1]] = True
+    return discovered
 
 
 def worth_checking(reference: npt.ArrayLike, checked: npt.ArrayLike, tested: npt.ArrayLike, q: Level) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import InvalidScores
-from conformal.naive import PairTable
+from conformal.pairs import PairTable
 from conformal.quantile import Bools, Floats, Level, ScoreTable
 from conformal.subsequence import Ints
 
@@ -20,18 +20,17 @@ SIZE_BINS = ((0, 0), (1, 1), (2, 5), (6, 20), (21, 100), (101, None))
 class Outcomes:
     """Sets of test tasks: whether each covers its truth, its size, whether it is open, where the truth stands in it.
 
-    `size` counts the members that were listed, `listed` says how many labelings that were; an open set, or one that
-    holds all of an unfinished list, has at least that size. `place` is the truth's place among the members (0: not
-    among the listed ones).
+    `size` counts the members that were listed; an open set, or one that holds all of an unfinished list, has at least
+    that size. `position` is that of the truth among the members (0: not among the listed ones).
     """
 
     covered: Bools  # (T,)
     size: Ints  # (T,)
     open: Bools  # (T,)
-    place: Ints  # (T,)
+    position: Ints  # (T,)
 
     def __post_init__(self) -> None:
-        if not self.covered.shape == self.size.shape == self.open.shape == self.place.shape:
+        if not self.covered.shape == self.size.shape == self.open.shape == self.position.shape:
             raise InvalidScores("expected columns of one length, got several")
 
 
@@ -65,8 +64,8 @@ def summarise(
     """Return the figures of these sets; `groups` (T,) numbers each task's stratum.
 
     >>> three = Outcomes(np.array([True, True, False]), np.array([1, 4, 0]), np.zeros(3, bool), np.array([1, 3, 0]))
-    >>> found = summarise(three, target=0.9)
-    >>> round(found.coverage, 3), found.mean, found.singletons, round(found.empty, 3)
+    >>> summary = summarise(three, target=0.9)
+    >>> round(summary.coverage, 3), summary.mean, summary.singletons, round(summary.empty, 3)
     (0.667, 2.0, 0.6666666666666666, 0.333)
     """
     count = outcomes.covered.size
@@ -79,7 +78,7 @@ def summarise(
     for low, high in SIZE_BINS:
         here = closed & (outcomes.size >= low) & (outcomes.size <= (high if high is not None else np.inf))
         bins.append(float(outcomes.covered[here].mean()) if here.any() else float("nan"))
-    first = outcomes.covered & (outcomes.place > 0) & (outcomes.place <= max_shown)
+    first = outcomes.covered & (outcomes.position > 0) & (outcomes.position <= max_shown)
     return Summary(
         tasks=count,
         coverage=float(outcomes.covered.mean()),

@@ -16,6 +16,7 @@ from conformal.quantile import Floats, Level, ScoreTable
 from conformal.scores import Boundary, Method, Ranks, cumulate, previous_scores
 from conformal.trellis import KBest, Potentials, kbest
 
+_MOST_LABELS = 8_000_000  # labelings times tokens of one list
 _FIRST_STEP = 64
 _GROWTH = 4
 
@@ -158,16 +159,16 @@ def _may_continue(
         return False  # further ones score +inf
     if method.boundary in (Boundary.FULL, Boundary.PAPER):
         return not scores.size or bool(scores[-1] < table.threshold(alpha))
-    if method.name == "nc2" or method.top_k is not None:
+    if not method.score.bounds_rest or method.top_k is not None:
         return True
     # No labeling beyond the list scores less than one of its last probability, one rank further.
     so_far = float(cumulate(listed.log_probabilities)[-1]) if listed.count else 0.0
     least = Ranks(np.array([listed.rest]), np.array([listed.count + 1]), np.array([so_far]))
-    found = replace(method, boundary=Boundary.INCLUDE).scores(least)
-    if method.name == "nc3" and method.smooths_scores:
-        found = found - 1.0
+    score = replace(method, boundary=Boundary.INCLUDE).scores(least)
+    if method.smooths_scores:
+        score = score - method.score.largest_step
     # p-values fall with the score, so if this one is outside, all beyond it are.
-    return bool(np.asarray(table.contains(found, alpha, u=u if _cuts_by_draw(method) else None))[0])
+    return bool(np.asarray(table.contains(score, alpha, u=u if _cuts_by_draw(method) else None))[0])
 
 
 def decode_set(
@@ -183,9 +184,11 @@ def decode_set(
     """Decode exactly as far as the set at level alpha reaches; nc1 sets are enumerated completely (METHODS 4.1).
 
     The list returned holds every member (the best `max_shown` of an open set with an infinite threshold), and
-    always y(1).
+    always y(1). Of a text of more than 800 tokens fewer than `max_sequences` are listed before the set is called open,
+    so that no list takes longer or more memory than 10,000 labelings of 800 tokens.
     """
     chosen = method or Method()
+    max_sequences = min(max_sequences, max(max_shown, _MOST_LABELS // max(1, potentials.length)))
     tau = _last_score(table, alpha, chosen, u)
     if tau == np.inf:
         k = max(max_shown, chosen.top_k or 1)
@@ -193,7 +196,7 @@ def decode_set(
         return threshold_list(ranked, table, alpha, method=chosen, u=u, max_sequences=max_sequences), ranked
     k = chosen.top_k or min(_FIRST_STEP, max_sequences)
     stops_at_tau = chosen.boundary not in (Boundary.FULL, Boundary.PAPER)
-    if chosen.name == "nc1" and chosen.top_k is None and stops_at_tau:
+    if chosen.score.is_enumerable and chosen.top_k is None and stops_at_tau:
         if tau > -np.inf:
             ranked = Ranked.of(kbest(potentials, max_sequences, above=-tau), above=-tau)
             if ranked.count:

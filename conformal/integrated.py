@@ -1,25 +1,20 @@
-"""Calibrated integrated sets: labelings judged by their strangest part, exact at task level (METHODS 7.3).
+"""Calibrated integrated sets: the labelings whose every part is allowed (METHODS 7.3).
 
-`T(y)` is the largest of the class terms of y's entities and the O terms of candidate spans that y leaves out, each on
-the scale of its distribution on the tuning part. A missing entity pays an O term, an extra one a class term, a shifted
-boundary both. T does not rise with the rank, so these sets are not heads of the ranked list: they are the paths of a
-lattice, counted exactly and listed from a chain that holds them (docs/decisions/0009-methods.md).
+`conformal.scores.integrated` says how strange a part is. These sets are not heads of the ranked list: they are the
+paths of a lattice, counted exactly and listed from a chain that holds them (docs/decisions/0009-methods.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from conformal.errors import InvalidArgument, InvalidScores
+from conformal.errors import InvalidArgument
 from conformal.full import FullSet, Ranked
-from conformal.joint import Reference
 from conformal.labels import OUTSIDE, LabelSpace
 from conformal.lattice import SpanValues, lattice_of
 from conformal.quantile import Bools, Floats, Level, ScoreTable
-from conformal.rows import EntityRows, TaskRows
-from conformal.scores import PART, Boundary, Method, Ranks, Tuned
+from conformal.scores import Boundary, Method, Ranks, Tuned
+from conformal.scores.integrated import Integrated
 from conformal.subsequence import candidate_spans, listing_floor
 from conformal.trellis import EntityMarginals, Potentials, entity_marginals, kbest
 
@@ -27,41 +22,6 @@ _FIRST_STEP = 64
 _GROWTH = 4
 # Where even the least likely entity of a class is allowed, texts up to this length are counted with every span.
 _EVERY_SPAN = 64
-
-
-def part_references(entities: EntityRows, classes: Sequence[str]) -> tuple[tuple[str, Reference], ...]:
-    """Return G_w for every class and G_O, from the tuning part's entity rows (METHODS 7.3).
-
-    Each is the distribution function of -log P_ent: the same order as 1 - P_ent, without rounding near 1.
-    """
-    scores = entities.scored.scores("nc1")
-    made: list[tuple[str, Reference]] = []
-    for name in (*classes, OUTSIDE):
-        at = entities.names.index(name) if name in entities.names else -1
-        made.append((PART + name, Reference.of(scores[entities.codes == at])))
-    return tuple(made)
-
-
-def worst_parts(tasks: TaskRows, entities: EntityRows, *, tuned: Tuned) -> Floats:
-    """Return T of each task's true labeling: (tasks,), `+inf` where the model cannot express it.
-
-    Needs every entity row of each task: its true entities, and its candidate spans that are none (`score_task` gives
-    both). Rows of other tasks are ignored.
-    """
-    scores = entities.scored.scores("nc1")
-    terms = np.zeros(len(entities))
-    for code, name in enumerate(entities.names):
-        here = entities.codes == code
-        terms[here] = tuned.part(name)(scores[here])
-    terms[np.isposinf(scores)] = np.inf
-    numbers = tasks.numbers
-    order = np.argsort(numbers, kind="stable")
-    place = np.searchsorted(numbers[order], entities.task)
-    known = place < numbers.size
-    known[known] = numbers[order][place[known]] == entities.task[known]
-    result = np.zeros(len(tasks))
-    np.maximum.at(result, order[place[known]], terms[known])
-    return np.where(np.isneginf(tasks.ranks.log_probability), np.inf, result)
 
 
 def span_values(
@@ -106,15 +66,16 @@ def decode_integrated(
 
     Contains the true labeling with probability at least 1-alpha if calibration and test tasks are exchangeable and
     `method.tuned` was frozen on other tasks. The list holds y(1) first, a member or not, then the best `max_shown`
-    members ("integrated"), or all members ("integrated+nc1", which nc1 bounds). Open: the threshold is infinite, or
-    more than `max_sequences` labelings belong to the set.
+    members, or all members where nc1 bounds the set. Open: the threshold is infinite, or more than `max_sequences`
+    labelings belong to the set.
     """
-    if method.tuned is None or not method.is_integrated:
+    score = method.score
+    if method.tuned is None or not isinstance(score, Integrated):
         raise InvalidArgument(f"expected a tuned integrated method, got {method.name}")
     if method.boundary is Boundary.SMOOTHED and u is None:
         raise InvalidArgument("expected u for the boundary rule smoothed, got none; see boundary_u")
     drawn = u if method.boundary is Boundary.SMOOTHED else None
-    judge = _Judge(method, method.tuned, table, alpha, drawn)
+    judge = _Judge(method, score, method.tuned, table=table, alpha=alpha, u=drawn)
     tau = table.threshold(alpha, u=drawn)
     best = kbest(potentials, max(max_shown, 1) if tau == np.inf else 1)
     if tau == np.inf:
@@ -134,26 +95,29 @@ def decode_integrated(
     lattice = lattice_of(
         values, allowed, mandatory=[span for span, needed in zip(spans, must.tolist(), strict=True) if needed]
     )
-    size = lattice.count(potentials) if method.name == "integrated" else None
+    size = None if score.is_bounded else lattice.count(potentials)
     wanted = max_sequences + 1 if size is None else min(size, max_shown)
     relaxed = lattice.relax(potentials, space) if size != 0 else None
-    found = (
+    listed = (
         judge.list_members(relaxed, values, wanted, best.log_partition, max_sequences) if relaxed is not None else None
     )
-    ranked, complete = _joined(Ranked.of(best), found)
+    ranked, complete = _joined(Ranked.of(best), listed)
     if size is None:
-        size = int(found[0].log_probabilities.size) if found is not None else 0
-        if found is not None and not found[1]:
+        size = int(listed[0].log_probabilities.size) if listed is not None else 0
+        if listed is not None and not listed[1]:
             complete = False
-    closed = not boundless and size <= max_sequences and (complete or method.name == "integrated")
+    closed = not boundless and size <= max_sequences and (complete or not score.is_bounded)
     return judge.full_set(ranked, values, tau, size if closed else None), ranked
 
 
 class _Judge:
     """Membership of terms and labelings under one table and level."""
 
-    def __init__(self, method: Method, tuned: Tuned, table: ScoreTable, alpha: Level, u: float | None) -> None:
-        self.method, self.tuned, self.table, self.alpha, self.u = method, tuned, table, alpha, u
+    def __init__(
+        self, method: Method, score: Integrated, tuned: Tuned, *, table: ScoreTable, alpha: Level, u: float | None
+    ) -> None:
+        self.method, self.score, self.tuned = method, score, tuned
+        self.table, self.alpha, self.u = table, alpha, u
 
     def _contains(self, scores: Floats) -> Bools:
         draws = None if self.u is None else np.full(np.shape(scores), self.u)
@@ -161,10 +125,7 @@ class _Judge:
 
     def allows(self, terms: Floats) -> Bools:
         """Whether a labeling may have such a term: its score would be at least this, whatever else it holds."""
-        if self.method.name == "integrated":
-            return self._contains(terms)
-        least = self.tuned.reference("other").half_steps(terms).astype(np.float64)
-        return self._contains(np.where(np.isposinf(terms), np.inf, least))
+        return self._contains(self.score.least(terms, tuned=self.tuned))
 
     def least_probability(self, name: str) -> float:
         """Return a P_ent below which no entity of the class is allowed; 0 when every one is."""
@@ -209,28 +170,21 @@ class _Judge:
 
     def _none_beyond(self, log_probability: float) -> bool:
         """Whether no labeling less likely than this can belong: nc1 alone makes it too strange."""
-        if self.method.name == "integrated":
+        if not self.score.is_bounded:
             return False
         at = np.array([log_probability])
         least = self.method.scores(Ranks(at, np.zeros(1, np.int64), np.zeros(1), None, np.zeros(1)))
         return not bool(self._contains(least)[0])
 
 
-def _joined(best: Ranked, found: tuple[Ranked, bool] | None) -> tuple[Ranked, bool]:
+def _joined(best: Ranked, listed: tuple[Ranked, bool] | None) -> tuple[Ranked, bool]:
     """Put y(1) first, then the members; whether all of them are listed."""
-    if found is None:
+    if listed is None:
         return best.head(1), True
-    members, complete = found
+    members, complete = listed
     if not members.count:
         return best.head(1), complete
     if np.array_equal(members.labels[0], best.labels[0]):
         return members, complete
     logs: Floats = np.concatenate([best.log_probabilities[:1], members.log_probabilities])
     return Ranked(logs, np.concatenate([best.labels[:1], members.labels]), members.rest), complete
-
-
-def check_entities(tasks: TaskRows, entities: EntityRows | None) -> EntityRows:
-    """Return entity rows that can score these tasks' labelings by their parts, or raise `InvalidScores`."""
-    if entities is None or (len(tasks) and not len(entities)):
-        raise InvalidScores("expected the entity rows of every task for integrated sets, got none")
-    return entities

@@ -14,15 +14,15 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from conformal.entity_method import EntityMethod
 from conformal.errors import InvalidArgument
 from conformal.full import FullSet, Ranked
 from conformal.labels import LabelSpace
-from conformal.quantile import Bools, Floats, Level, ScoreTable, checked_scores, exact_level
+from conformal.quantile import Floats, Level, ScoreTable, checked_scores, exact_level
+from conformal.scores import EntityMethod, Method
+from conformal.scores.integrated_paper import PaperSets
 from conformal.subsequence import list_spans, listing_floor, score_spans, with_outside
 from conformal.trellis import Potentials, entity_marginals, kbest
 
-WORTH = "heuristic"  # said wherever these sets are described
 LISTED = 100  # the paper's K: sets are looked for among these labelings, a truth beyond them is not covered
 
 
@@ -52,18 +52,6 @@ def sidak_thresholds(scores: npt.ArrayLike, alpha: Level, *, most: int) -> Float
     return np.array([ordered[k - 1] if k <= ordered.size else np.inf for k in ranks])
 
 
-def keeps_all(entity_kept: Bools, offsets: npt.NDArray[np.int64]) -> Bools:
-    """Whether every entity of each labeling is kept; rows `offsets[r]:offsets[r + 1]` belong to labeling r.
-
-    A labeling without entities is kept (METHODS 7.2).
-
-    >>> keeps_all(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
-    [False, True, True]
-    """
-    missing = np.concatenate([[0], np.cumsum(~entity_kept)])
-    return np.asarray(missing[offsets[1:]] == missing[offsets[:-1]])
-
-
 def index_reach(first_ranks: npt.ArrayLike, allowed: npt.ArrayLike) -> int:
     """Return how many labelings C_idx keeps: the largest first rank among the allowed entities, at least 1.
 
@@ -85,7 +73,7 @@ def decode_paper(
     *,
     scores: Mapping[str, Floats],
     alpha: Level,
-    method: str,
+    method: Method,
     entity_method: EntityMethod,
 ) -> tuple[FullSet, Ranked]:
     """Return one of the paper's integrated sets of a text: **heuristic**, it may cover less than 1 - alpha.
@@ -95,6 +83,9 @@ def decode_paper(
     its entities' (1 without any), for description; `threshold` is the largest of the classes among the listed entities.
     Open where that is infinite, or where no class has a row: nothing then bounds the set (METHODS 3.4).
     """
+    rule = method.score
+    if not isinstance(rule, PaperSets):
+        raise InvalidArgument(f"expected one of the paper's integrated sets, got {method.name}")
     best = kbest(potentials, LISTED)
     ranked = Ranked.of(best)
     rows, starts, ends, classes = list_spans(best.labels)
@@ -108,8 +99,8 @@ def decode_paper(
     own = entity_method.scores(scored, rank=np.broadcast_to(first[:, None], scored.probability.shape))
     own = own[np.arange(len(keys)), keys[:, 2]]  # (E,), or (E, 2): rank, probability score
     predicted = int(np.count_nonzero(rows == 0))
-    level = exact_level(alpha) / (2 if method == "integrated_index+nc1" else 1)
-    sidak = 0 if method.startswith("integrated_plain") else predicted
+    level = exact_level(alpha) / (2 if rule.index and rule.by_score else 1)
+    sidak = predicted if rule.sidak else 0
     kept = np.ones(best.count, np.bool_)
     calibrated = any(len(scores[name]) for name in space.classes)
     p_values, taus = np.ones(len(keys)), [0.0 if calibrated else np.inf]
@@ -121,12 +112,12 @@ def decode_paper(
         p_values[here] = ScoreTable.of(columns[-1]).p_values(held[-1])
         if here.any():
             # Of a rank and a score that must both be within their thresholds, either one bounds the set.
-            taus.append(tau[0] if method == "integrated_index" or np.isposinf(tau[-1]) else tau[-1])
-        if method.startswith("integrated_index"):
+            taus.append(tau[0] if not rule.by_score or np.isposinf(tau[-1]) else tau[-1])
+        if rule.index:
             reach = max(reach, index_reach(first[here], held[0] <= tau[0]))
-        if method != "integrated_index":
+        if rule.by_score:
             kept[np.unique(rows[np.isin(inverse, np.flatnonzero(here)[held[-1] > tau[-1]])])] = False
-    if method.startswith("integrated_index"):
+    if rule.index:
         kept &= np.arange(1, best.count + 1) <= reach
     least = np.ones(best.count)
     np.minimum.at(least, rows, p_values[inverse])

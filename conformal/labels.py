@@ -131,7 +131,7 @@ class LabelSpace:
 
     def spans(self, ids: Iterable[int]) -> list[Span]:
         """Return the entities of a legal label sequence, in order."""
-        found: list[Span] = []
+        entities: list[Span] = []
         open_at = -1
         previous = 0
         position = 0
@@ -144,12 +144,12 @@ class LabelSpace:
                 )
             if not inside:
                 if previous:
-                    found.append(Span(open_at, position, self.classes[(previous - 1) // 2]))
+                    entities.append(Span(open_at, position, self.classes[(previous - 1) // 2]))
                 open_at = position
             previous = i
         if previous:
-            found.append(Span(open_at, position + 1, self.classes[(previous - 1) // 2]))
-        return found
+            entities.append(Span(open_at, position + 1, self.classes[(previous - 1) // 2]))
+        return entities
 
     def ids(self, spans: Iterable[Span], length: int) -> Ids:
         """Entities to the label sequence of a text of `length` tokens; the inverse of `spans`."""
@@ -318,7 +318,7 @@ def map_model_labels(labels: Sequence[str], *, scheme: Scheme | None = None) -> 
         raise InvalidLabels(f"expected distinct model labels, got {list(labels)}")
     if OUTSIDE not in labels:
         raise InvalidLabels(f"expected the label 'O' among the model's labels, got {list(labels)}")
-    found = detect_scheme(labels) if scheme is None else scheme
+    spelling = detect_scheme(labels) if scheme is None else scheme
     columns: dict[tuple[str, str], int] = {split_tag(label): j for j, label in enumerate(labels)}
     space = LabelSpace(dict.fromkeys(name for prefix, name in columns if prefix != OUTSIDE))
     begins, insides = {
@@ -326,7 +326,7 @@ def map_model_labels(labels: Sequence[str], *, scheme: Scheme | None = None) -> 
         Scheme.IOB2: (("B",), ("I",)),
         Scheme.IOB1: (("B", "I"), ("I",)),
         Scheme.BIOES: (("B", "S", "U"), ("I", "E", "L")),
-    }[found]
+    }[spelling]
     groups: list[tuple[int, ...]] = [(columns[OUTSIDE, ""],)]
     for name in space.classes:
         groups.extend(
@@ -334,8 +334,8 @@ def map_model_labels(labels: Sequence[str], *, scheme: Scheme | None = None) -> 
             for prefixes in (begins, insides)
         )
     allowed = space.allowed.copy()
-    if found is Scheme.IO:
+    if spelling is Scheme.IO:
         for begin in range(1, len(space), 2):
             allowed[begin : begin + 2, begin] = False
     allowed.setflags(write=False)
-    return LabelMap(space, found, tuple(groups), allowed)
+    return LabelMap(space, spelling, tuple(groups), allowed)

@@ -5,7 +5,7 @@ Rows are scored once; a split only sorts and counts, so many splits, levels and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,9 @@ from conformal.monitor.coverage import below_target
 from conformal.quantile import Bools, Floats, Level
 from conformal.rows import EntityRows, TaskRows, coded
 from conformal.scores import Boundary, Method, Ranks
-from conformal.strata import WHOLE, Strata
+from conformal.strata import NO_STRATA, WHOLE, Strata
 from conformal.subsequence import EntityMethod, Ints
 from conformal.thresholds import Thresholds, calibrate
-
-NO_STRATA = Strata(by_language=False, lengths=())
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +88,8 @@ def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> Answers:
     pools = np.zeros(len(rows), dtype=np.int64)
     sizes = np.zeros(len(rows), dtype=np.int64)
     numbers: dict[tuple[str, ...], int] = {}
-    for code, cell in enumerate(rows.names):
-        here = rows.codes == code
-        if not here.any():
-            continue
-        pool = thresholds.pool(cell)
+    for cell, beside, here in _alike(rows):
+        pool = thresholds.pool(cell, beside=beside)
         covered[here] = method.members(
             scores[here],
             pool.table,
@@ -108,6 +103,26 @@ def covers(thresholds: Thresholds, rows: TaskRows, alpha: Level) -> Answers:
     return Answers(covered, unbounded, pools, sizes)
 
 
+def _alike(rows: TaskRows) -> Iterator[tuple[str, tuple[str, ...], Ints]]:
+    """Yield the rows that one pool answers for: their cell, the cells that their tasks touch, their positions.
+
+    Only where tasks have several units do the cells of the others matter (METHODS 10.2).
+    """
+    if rows.unit is None:
+        touched: list[tuple[int, ...]] = [()] * len(rows)
+    else:
+        cells_of: dict[int, set[int]] = {}
+        for number, code in zip(rows.numbers.tolist(), rows.codes.tolist(), strict=True):
+            cells_of.setdefault(number, set()).add(code)
+        kinds = {number: tuple(sorted(codes)) for number, codes in cells_of.items()}
+        touched = [kinds[number] for number in rows.numbers.tolist()]
+    groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for i, key in enumerate(zip(rows.codes.tolist(), touched, strict=True)):
+        groups.setdefault(key, []).append(i)
+    for (code, codes), at in groups.items():
+        yield rows.names[code], tuple(rows.names[each] for each in codes), np.array(at, dtype=np.int64)
+
+
 def previous_row_scores(rows: TaskRows, method: Method) -> Floats | None:
     """Return the score of the labeling ranked just above each truth (-inf at rank 1), None if not recorded or used."""
     if rows.previous is None or method.boundary not in (Boundary.FULL, Boundary.PAPER):
@@ -117,8 +132,8 @@ def previous_row_scores(rows: TaskRows, method: Method) -> Floats | None:
         rows.previous, np.maximum(ranks.rank - 1, 0), ranks.cumulative - np.exp(ranks.log_probability), ranks.mass
     )
     unsmoothed = Method(method.name, limit=method.limit, top_k=method.top_k)
-    found = unsmoothed.scores(above)
-    return np.where(ranks.rank == 1, -np.inf, np.where(ranks.rank > 1, found, np.inf))
+    scores = unsmoothed.scores(above)
+    return np.where(ranks.rank == 1, -np.inf, np.where(ranks.rank > 1, scores, np.inf))
 
 
 def split_coverage(
@@ -140,10 +155,12 @@ def split_coverage(
 
     >>> rng = np.random.default_rng(0)
     >>> rows = TaskRows.of(["en/1-10"] * 400, -rng.exponential(size=400))
-    >>> found = split_coverage(rows, alphas=["0.1"], rng=rng, splits=10)
-    >>> found.groups, found.total[0].tolist(), round(float(found.mean[0, 0]), 1)
+    >>> coverage = split_coverage(rows, alphas=["0.1"], rng=rng, splits=10)
+    >>> coverage.groups, coverage.total[0].tolist(), round(float(coverage.mean[0, 0]), 1)
     (('en/1-10',), [200], 0.9)
     """
+    if rows.unit is not None:
+        raise InvalidArgument("expected tasks of one unit each, got units; see split_unit_coverage")
     count = len(rows)
     names, codes = _grouped(groups if groups is not None else rows.cells, count)
     calibration = _calibration_size(count, share)

@@ -1,8 +1,11 @@
-"""`predict_set`: the conformal set of a text's labelings, and of its spans' labels, in one answer."""
+"""`predict_set`: the conformal set of a unit's labelings, and of its spans' labels, in one answer.
+
+A unit is a text, or one of its sentences; `conformal.units` cuts texts and joins the sets of their units.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +35,7 @@ from conformal.trellis import Potentials, entity_marginals, kbest
 
 @dataclass(frozen=True)
 class RankedLabeling:
-    """One labeling of the text, `rank` 1 the likeliest, then the set's members in order of probability.
+    """One labeling of a unit or a text, `rank` 1 the likeliest, then the set's members in order of probability.
 
     `member` is False only for y(1) where it is shown though the set leaves it out: an empty set, or an integrated one.
     """
@@ -71,7 +74,7 @@ class SpanSet:
 
 @dataclass(frozen=True)
 class PredictionSet:
-    """Everything said about one task at one level, with what it rests on (METHODS 5.4).
+    """Everything said about one unit at one level, with what it rests on (METHODS 5.4).
 
     `set_size` is the full size, None when open and 0 when empty; `labelings` holds the best members, best
     first, and always y(1). `unreachable` is the share of the pool's labels that the model cannot express
@@ -106,6 +109,7 @@ def predict_set(
     space: LabelSpace,
     *,
     stratum: str,
+    beside: Iterable[str] = (),
     thresholds: Thresholds,
     alpha: Level,
     u: float | None = None,
@@ -115,10 +119,11 @@ def predict_set(
     candidates: Candidates | None = None,
     fallback: Thresholds | None = None,
 ) -> PredictionSet:
-    """Return the sets of one text at level alpha.
+    """Return the sets of one unit at level alpha.
 
     The full-sequence set contains the true labeling with probability at least 1-alpha, per pool, if the
-    task is exchangeable with the calibration tasks. `ranked` and `candidates` (as `text_candidates` gives
+    task is exchangeable with the calibration tasks (for a random unit of it: METHODS 10.2). `beside` are the strata of
+    the text's other units. `ranked` and `candidates` (as `text_candidates` gives
     them) take the place of potentials, or save decoding; `u` is the task's draw for randomised boundaries.
     `fallback` are thresholds from other data: they answer where these have too few rows, by counts alone.
     Raises `InvalidArgument`, `InvalidLabels` (another label space), `UnknownStratum`, `RankedListTooShort`.
@@ -130,22 +135,23 @@ def predict_set(
     ...     emissions=[[0, 1.5, 0], [2.0, 0, 1.0]], transitions=np.where(space.allowed, 0.0, -np.inf),
     ...     start=np.where(space.allowed_start, 0.0, -np.inf), end=np.zeros(3))
     >>> rows = TaskRows.of(["en/1-10"] * 99, np.log(np.linspace(0.3, 1.0, 99)))
-    >>> made = predict_set(p, space, stratum="en/1-10", thresholds=calibrate(rows, classes=["PER"]), alpha="0.1")
-    >>> made.open, made.set_size, made.labelings[0].spans, made.uncalibrated
+    >>> sets = predict_set(p, space, stratum="en/1-10", thresholds=calibrate(rows, classes=["PER"]), alpha="0.1")
+    >>> sets.open, sets.set_size, sets.labelings[0].spans, sets.uncalibrated
     (False, 1, (Span(start=0, end=1, label='PER'),), ('PER', 'O'))
     """
     exact_level(alpha)
     if max_shown < 1:
         raise InvalidArgument(f"expected max_shown of at least 1, got {max_shown}")
     thresholds.check_space(space)
-    answering = answering_thresholds(thresholds, fallback, stratum=stratum)
-    pool = answering.pool(stratum)
+    touched = tuple(beside)
+    answering = answering_thresholds(thresholds, fallback, stratum=stratum, beside=touched)
+    pool = answering.pool(stratum, beside=touched)
     if answering.method.is_heuristic:
-        found, listed = _paper_set(potentials, space, answering, alpha)
+        full, listed = _paper_set(potentials, space, answering, alpha)
     elif answering.method.is_integrated:
-        found, listed = _integrated_set(potentials, space, answering, pool.table, alpha, u, max_shown, max_sequences)
+        full, listed = _integrated_set(potentials, space, answering, pool.table, alpha, u, max_shown, max_sequences)
     else:
-        found, listed = _full_set(potentials, answering, pool.table, alpha, u, max_shown, max_sequences, ranked)
+        full, listed = _full_set(potentials, answering, pool.table, alpha, u, max_shown, max_sequences, ranked)
     best = tuple(space.spans(listed.labels[0]))
     if candidates is None:
         if potentials is None:
@@ -158,11 +164,11 @@ def predict_set(
         pool=pool.pool.name,
         n=pool.n,
         alpha=str(alpha),
-        threshold=found.threshold,
-        open=found.open,
-        set_size=found.size,
+        threshold=full.threshold,
+        open=full.open,
+        set_size=full.size,
         unreachable=pool.unreachable,
-        labelings=_labelings(found, listed, space, max_shown),
+        labelings=_labelings(full, listed, space, max_shown),
         spans=spans,
         uncalibrated=tuple(name for name, each in pools.items() if not each.calibrated),
         open_labels=_open_labels(thresholds, pools, alpha),
@@ -171,11 +177,15 @@ def predict_set(
     )
 
 
-def answering_thresholds(thresholds: Thresholds, fallback: Thresholds | None, *, stratum: str) -> Thresholds:
-    """Return the thresholds that answer for a task of this stratum: the fallback where only it has enough rows."""
-    if fallback is None or thresholds.pool(stratum).pool.calibrated or fallback.classes != thresholds.classes:
+def answering_thresholds(
+    thresholds: Thresholds, fallback: Thresholds | None, *, stratum: str, beside: Sequence[str] = ()
+) -> Thresholds:
+    """Return the thresholds that answer for a unit of this stratum: the fallback where only it has enough rows."""
+    if fallback is None or fallback.classes != thresholds.classes:
         return thresholds
-    return fallback if fallback.pool(stratum).pool.calibrated else thresholds
+    if thresholds.pool(stratum, beside=beside).pool.calibrated:
+        return thresholds
+    return fallback if fallback.pool(stratum, beside=beside).pool.calibrated else thresholds
 
 
 def label_pools(thresholds: Thresholds, fallback: Thresholds | None) -> dict[str, LabelPool]:
@@ -242,34 +252,33 @@ def _integrated_set(
 def _paper_set(
     potentials: Potentials | None, space: LabelSpace, thresholds: Thresholds, alpha: Level
 ) -> tuple[FullSet, Ranked]:
+    method = thresholds.method
     if potentials is None:
-        raise RankedListTooShort(
-            f"expected potentials for {thresholds.method.name}: its sets are made of span sets, got none"
-        )
+        raise RankedListTooShort(f"expected potentials for {method.name}: its sets are made of span sets, got none")
     scores = {name: thresholds.labels[name].scores for name in space.classes}
     return decode_paper(
         potentials,
         space,
         scores=scores,
         alpha=alpha,
-        method=thresholds.method.name,
+        method=method,
         entity_method=thresholds.entity_method,
     )
 
 
-def _labelings(found: FullSet, listed: Ranked, space: LabelSpace, max_shown: int) -> tuple[RankedLabeling, ...]:
+def _labelings(full: FullSet, listed: Ranked, space: LabelSpace, max_shown: int) -> tuple[RankedLabeling, ...]:
     # y(1) always, then the best members: for heads of the ranked list simply its first ones.
-    chosen = [0, *(r for r in np.flatnonzero(found.members).tolist() if r)][:max_shown]
+    chosen = [0, *(r for r in np.flatnonzero(full.members).tolist() if r)][:max_shown]
     return tuple(
         RankedLabeling(
-            rank=place,
+            rank=rank,
             labels=tuple(space.decode(listed.labels[r])),
             spans=tuple(space.spans(listed.labels[r])),
             log_probability=float(listed.log_probabilities[r]),
-            p_value=float(found.p_values[r]),
-            member=bool(found.members[r]),
+            p_value=float(full.p_values[r]),
+            member=bool(full.members[r]),
         )
-        for place, r in enumerate(chosen, start=1)
+        for rank, r in enumerate(chosen, start=1)
     )
 
 
@@ -284,8 +293,8 @@ def text_candidates(
     else:
         top = kbest(potentials, method.top_k)
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    found = candidate_spans(marginals, space, p_min=method.p_min, extra=best)
-    return with_ranks(found, potentials, method)
+    candidates = candidate_spans(marginals, space, p_min=method.p_min, extra=best)
+    return with_ranks(candidates, potentials, method)
 
 
 def with_ranks(candidates: Candidates, potentials: Potentials, method: EntityMethod) -> Candidates:

@@ -6,7 +6,7 @@ Scores are "higher = stranger"; `+inf` is a legal score (a label the model canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -88,8 +88,8 @@ def checked_scores(scores: npt.ArrayLike, name: str = "scores") -> Floats:
 def _per_count(counts: npt.NDArray[np.int64], value: Callable[[int], int]) -> Integers:
     """Apply an exact integer function to each of few distinct counts."""
     distinct, inverse = np.unique(counts, return_inverse=True)
-    found = np.array([value(int(n)) for n in distinct], dtype=object)
-    return _narrow(np.asarray(found[inverse.ravel()], dtype=object).reshape(np.shape(counts)))
+    each = np.array([value(int(n)) for n in distinct], dtype=object)
+    return _narrow(np.asarray(each[inverse.ravel()], dtype=object).reshape(np.shape(counts)))
 
 
 def _narrow(values: Integers) -> Integers:
@@ -124,8 +124,8 @@ def threshold(scores: npt.ArrayLike, alpha: Level, *, where: npt.ArrayLike | Non
     index = np.minimum(k_all, array.shape[-1]) - 1
     if array.shape[-1] == 0:
         return np.full(n.shape, np.inf)
-    found = np.take_along_axis(ordered, index[..., None], axis=-1)[..., 0]
-    return np.where(k_all > n, np.inf, found)
+    score = np.take_along_axis(ordered, index[..., None], axis=-1)[..., 0]
+    return np.where(k_all > n, np.inf, score)
 
 
 def hierarchical_threshold(scores: npt.ArrayLike, sizes: npt.ArrayLike, alpha: Level) -> Floats:
@@ -149,8 +149,8 @@ def hierarchical_threshold(scores: npt.ArrayLike, sizes: npt.ArrayLike, alpha: L
     need = _per_count(n, lambda count: ceil((1 - level) * (count + 1) * unit))
     reached = mass >= need[..., None]
     first = np.argmax(reached, axis=-1)
-    found = np.take_along_axis(np.take_along_axis(array, order, axis=-1), first[..., None], axis=-1)[..., 0]
-    return np.where(reached.any(axis=-1), found, np.inf)
+    score = np.take_along_axis(np.take_along_axis(array, order, axis=-1), first[..., None], axis=-1)[..., 0]
+    return np.where(reached.any(axis=-1), score, np.inf)
 
 
 def _unit_weights(sizes: npt.NDArray[Any]) -> tuple[Integers, int]:
@@ -161,8 +161,9 @@ def _unit_weights(sizes: npt.NDArray[Any]) -> tuple[Integers, int]:
     if distinct.size and distinct[0] < 0:
         raise InvalidArgument(f"expected group sizes of at least 0, got {distinct[0]}")
     unit = lcm(*(int(size) for size in distinct if size))
-    if unit * max(sizes.size, 1) < _INT64_ROOM:
-        safe = np.maximum(sizes, 1).astype(np.int64)
+    safe = np.maximum(sizes, 1).astype(np.int64)
+    tasks = int(np.where(sizes > 0, 1.0 / safe, 0.0).sum()) + 3  # what the weights add up to, and the test point
+    if unit * tasks < _INT64_ROOM:
         return np.where(sizes > 0, unit // safe, 0), unit
     by_size = {int(size): unit // int(size) if size else 0 for size in distinct}
     weights = np.array([by_size[int(size)] for size in sizes.flat], dtype=object).reshape(sizes.shape)
@@ -297,6 +298,57 @@ class ScoreTable:
 
 
 @dataclass(frozen=True, eq=False)
+class CalibrationScores:
+    """Calibration scores with all that decides how much each of them weighs.
+
+    `weights` are 1 over the probability with which the row's task was selected (METHODS 3.7). `sizes` are how many rows
+    of the same task are here: each weighs 1/size (METHODS 6.2, 10.2). None: all alike.
+    """
+
+    scores: Floats  # (m,), or (m, 2) for pairs
+    weights: Floats | None = None  # (m,)
+    test_weight: float = 1.0
+    sizes: npt.NDArray[np.int64] | None = None  # (m,)
+
+    @classmethod
+    def of(
+        cls,
+        scores: npt.ArrayLike,
+        *,
+        weights: npt.ArrayLike | None = None,
+        test_weight: float = 1.0,
+        sizes: npt.ArrayLike | None = None,
+        pair: bool = False,
+    ) -> CalibrationScores:
+        """Check and join the columns."""
+        given = checked_scores(scores)
+        each = None if sizes is None else np.asarray(sizes, dtype=np.int64)
+        if each is not None and np.all(each == 1):
+            each = None
+        own = None if weights is None else np.asarray(weights, dtype=np.float64)
+        return cls(given.reshape(-1, 2) if pair else given, own, test_weight, each)
+
+    def column(self, number: int) -> CalibrationScores:
+        """Return one score of each pair."""
+        return CalibrationScores(self.scores[:, number], self.weights, self.test_weight, self.sizes)
+
+    def take(self, inside: Bools) -> CalibrationScores:
+        """Return some of the rows; what a task has left weighs as much as before."""
+        weights = None if self.weights is None else self.weights[inside]
+        if self.sizes is not None:
+            ones = np.ones(int(inside.sum())) if weights is None else weights
+            weights = ones / self.sizes[inside]
+        return CalibrationScores(self.scores[inside], weights, self.test_weight)
+
+    def table(self) -> ScoreTable:
+        """Make the table of single scores."""
+        if self.weights is not None:
+            shares = self.weights if self.sizes is None else self.weights / self.sizes
+            return ScoreTable.weighted(self.scores, shares, test_weight=self.test_weight)
+        return ScoreTable.of(self.scores) if self.sizes is None else ScoreTable.hierarchical(self.scores, self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
 class StackedTable:
     """Many calibration sets of one size, each answering for one score: the batch form of `ScoreTable.of`.
 
@@ -374,11 +426,3 @@ def effective_sample_size(weights: npt.ArrayLike) -> float:
         raise InvalidArgument("expected finite weights above 0, got others")
     scaled = given / given.max()  # no overflow, and the result does not depend on scale
     return float(scaled.sum() ** 2 / (scaled**2).sum())
-
-
-def merged(tables: Iterable[ScoreTable]) -> ScoreTable:
-    """Join equally weighted tables into one; raises `InvalidArgument` for weighted ones."""
-    parts = list(tables)
-    if any(table.unit != 1 or table.total != table.scores.size for table in parts):
-        raise InvalidArgument("expected equally weighted tables, got a weighted one")
-    return ScoreTable.of(np.concatenate([table.scores for table in parts]) if parts else np.zeros(0))

@@ -1,6 +1,6 @@
-"""Calibration rows as arrays: one per task for full sequences, one per entity (or junk span) for spans.
+"""Calibration rows as arrays: one per unit of a task for full sequences, one per entity (or junk span) for spans.
 
-Everything that calibrates or evaluates reads these, whether they come from a decoder (`score_task`), from a
+Everything that calibrates or evaluates reads these, whether they come from a decoder (`score_unit`), from a
 database or from a simulation.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,24 +31,28 @@ from conformal.subsequence import (
 )
 from conformal.trellis import Potentials, entity_marginals, kbest, log_probability
 
+_Number = TypeVar("_Number", np.float64, np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class TaskRows:
-    """One row per task: its cell and where its true labeling stands. Equal lengths; see `Ranks`.
+    """One row per unit of a task: its cell and where its true labeling stands. Equal lengths; see `Ranks`.
 
-    `u` are the tasks' boundary draws, needed when smoothed nc2 or nc3 are calibrated. `previous` is the
-    log-probability of the labeling ranked just above the truth (0 at rank 1), for the boundary ablation. `task`
-    numbers the tasks as the entity rows do (None: by position); methods that set a tuning part aside draw it by them.
+    A text that is not cut is one unit, so that there is a row per task. `u` are the tasks' boundary draws, needed when
+    smoothed nc2 or nc3 are calibrated. `previous` is the log-probability of the labeling ranked just above the truth
+    (0 at rank 1), for the boundary ablation. `task` numbers the tasks as the entity rows do (None: by position, one
+    unit each), `unit` the units of a task (None: one each); methods that set a tuning part aside draw it by tasks.
     `weight` is 1 over the known probability with which a task was selected (METHODS 3.7), up to a common factor.
     """
 
     names: tuple[str, ...]  # distinct cells, sorted
-    codes: Ints  # (tasks,) position of each task's cell in names
+    codes: Ints  # (units,) position of each unit's cell in names
     ranks: Ranks
     u: Floats | None = None
     previous: Floats | None = None
     task: Ints | None = None
     weight: Floats | None = None
+    unit: Ints | None = None
 
     @classmethod
     def of(
@@ -62,6 +67,7 @@ class TaskRows:
         previous: npt.ArrayLike | None = None,
         task: npt.ArrayLike | None = None,
         weight: npt.ArrayLike | None = None,
+        unit: npt.ArrayLike | None = None,
     ) -> TaskRows:
         """Check and join the columns; without ranks only nc1 can be used."""
         count = len(cells)
@@ -76,32 +82,43 @@ class TaskRows:
         draws = None if u is None else _column(u, count, "u")
         before = None if previous is None else _column(previous, count, "previous")
         numbers = None if task is None else np.asarray(task, dtype=np.int64)
-        if numbers is not None and (numbers.shape != (count,) or np.unique(numbers).size < count):
-            raise InvalidScores(f"expected {count} distinct task numbers, got others")
+        units = None if unit is None else np.asarray(unit, dtype=np.int64)
+        if units is not None and (numbers is None or units.shape != (count,) or np.any(units < 0)):
+            raise InvalidScores(f"expected {count} unit numbers of at least 0 beside task numbers, got others")
+        if numbers is not None:
+            keys = numbers if units is None else np.column_stack([numbers, units])
+            if numbers.shape != (count,) or np.unique(keys, axis=0).shape[0] < count:
+                raise InvalidScores(f"expected {count} distinct task numbers (or tasks and units), got others")
         weights = None if weight is None else _column(weight, count, "weight")
-        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before, numbers, weights)
+        return cls(*coded(cells), Ranks(logs, ranks, sums, masses), draws, before, numbers, weights, units)
 
     def __len__(self) -> int:
         return int(self.codes.size)
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The cell of each task."""
+        """The cell of each row."""
         return tuple(self.names[code] for code in self.codes.tolist())
 
     def with_cells(self, cells: Sequence[str]) -> TaskRows:
-        """Return the same tasks in other cells."""
+        """Return the same rows in other cells."""
         if len(cells) != len(self):
-            raise InvalidArgument(f"expected one cell per task ({len(self)}), got {len(cells)}")
-        return TaskRows(*coded(cells), self.ranks, self.u, self.previous, self.task, self.weight)
+            raise InvalidArgument(f"expected one cell per row ({len(self)}), got {len(cells)}")
+        names, codes = coded(cells)
+        return replace(self, names=names, codes=codes)
 
     @property
     def numbers(self) -> Ints:
-        """The number of each task: as given, else its position."""
+        """The number of each row's task: as given, else its position."""
         return np.arange(len(self), dtype=np.int64) if self.task is None else self.task
 
+    @property
+    def task_count(self) -> int:
+        """Number of distinct tasks."""
+        return len(self) if self.unit is None else int(np.unique(self.numbers).size)
+
     def with_worst(self, worst: Floats) -> TaskRows:
-        """Return the same tasks with T of their true labelings (METHODS 7.3)."""
+        """Return the same rows with T of their true labelings (METHODS 7.3)."""
         return replace(self, ranks=replace(self.ranks, worst=_column(worst, len(self), "worst")))
 
     def take(self, index: npt.ArrayLike) -> TaskRows:
@@ -124,6 +141,7 @@ class TaskRows:
             _taken(self.previous, rows),
             self.numbers[rows],
             _taken(self.weight, rows),
+            _taken(self.unit, rows),
         )
 
 
@@ -131,9 +149,9 @@ class TaskRows:
 class EntityRows:
     """One row per true entity, and per candidate span that is exactly no true entity (label "O").
 
-    `task` ties rows of a task together. `probability`, `cumulative` and `place` are nc1_ent, nc2_ent and
-    nc3_ent in the making (see `score_spans`); 0, +inf and 0 say that the entity cannot be expressed. `rank`
-    is the smallest rank whose labeling contains the entity (0: none found).
+    `task` ties rows of a task together, `unit` those of one of its units (None: it has but one). `probability`,
+    `cumulative` and `class_rank` are nc1_ent, nc2_ent and nc3_ent in the making (see `score_spans`); 0, +inf and 0 say
+    that the entity cannot be expressed. `rank` is the smallest rank whose labeling contains the entity (0: none found).
     """
 
     task: Ints
@@ -141,6 +159,7 @@ class EntityRows:
     codes: Ints  # (rows,) position of each row's label in names
     scored: SpanScores
     rank: Ints
+    unit: Ints | None = None
 
     @classmethod
     def of(
@@ -150,10 +169,11 @@ class EntityRows:
         *,
         probability: npt.ArrayLike,
         cumulative: npt.ArrayLike | None = None,
-        place: npt.ArrayLike | None = None,
+        class_rank: npt.ArrayLike | None = None,
         rank: npt.ArrayLike | None = None,
+        unit: npt.ArrayLike | None = None,
     ) -> EntityRows:
-        """Check and join the columns; without `cumulative` and `place` only nc1 can be used."""
+        """Check and join the columns; without `cumulative` and `class_rank` only nc1 can be used."""
         count = len(labels)
         tasks = np.asarray(task, dtype=np.int64).reshape(-1)
         if tasks.shape != (count,):
@@ -162,11 +182,16 @@ class EntityRows:
         if np.any((shares < 0) | (shares > 1 + 1e-6)):
             raise InvalidScores("expected probabilities between 0 and 1, got others")
         sums = np.full(count, np.inf) if cumulative is None else _column(cumulative, count, "cumulative")
-        places = np.zeros(count, np.int64) if place is None else np.asarray(place, dtype=np.int64)
+        class_ranks = np.zeros(count, np.int64) if class_rank is None else np.asarray(class_rank, dtype=np.int64)
         ranks = np.zeros(count, np.int64) if rank is None else np.asarray(rank, dtype=np.int64)
-        if places.shape != (count,) or ranks.shape != (count,):
-            raise InvalidScores(f"expected {count} places and ranks, got {places.size} and {ranks.size}")
-        return cls(tasks, *coded(labels), SpanScores(shares, sums, places), ranks)
+        if class_ranks.shape != (count,) or ranks.shape != (count,):
+            raise InvalidScores(
+                f"expected {count} ranks of classes and labelings, got {class_ranks.size} and {ranks.size}"
+            )
+        units = None if unit is None else np.asarray(unit, dtype=np.int64).reshape(-1)
+        if units is not None and units.shape != (count,):
+            raise InvalidScores(f"expected {count} unit numbers, got {units.size}")
+        return cls(tasks, *coded(labels), SpanScores(shares, sums, class_ranks), ranks, units)
 
     @classmethod
     def join(cls, parts: Iterable[EntityRows]) -> EntityRows:
@@ -177,17 +202,18 @@ class EntityRows:
         scored = SpanScores(
             np.concatenate([part.scored.probability for part in each]),
             np.concatenate([part.scored.cumulative for part in each]),
-            np.concatenate([part.scored.place for part in each]),
+            np.concatenate([part.scored.class_rank for part in each]),
         )
         names = tuple(sorted({name for part in each for name in part.names}))
-        place = {name: i for i, name in enumerate(names)}
-        codes = [np.array([place[name] for name in part.names], np.int64)[part.codes] for part in each]
+        position = {name: i for i, name in enumerate(names)}
+        codes = [np.array([position[name] for name in part.names], np.int64)[part.codes] for part in each]
         return cls(
             np.concatenate([part.task for part in each]),
             names,
             np.concatenate(codes),
             scored,
             np.concatenate([part.rank for part in each]),
+            None if all(part.unit is None for part in each) else np.concatenate([part.units for part in each]),
         )
 
     def __len__(self) -> int:
@@ -198,7 +224,12 @@ class EntityRows:
         tasks = np.asarray(task, dtype=np.int64)
         if tasks.shape != self.task.shape:
             raise InvalidScores(f"expected {len(self)} task numbers, got {tasks.size}")
-        return EntityRows(tasks, self.names, self.codes, self.scored, self.rank)
+        return replace(self, task=tasks)
+
+    @property
+    def units(self) -> Ints:
+        """The unit of each row within its task: 0 where a task has but one."""
+        return np.zeros(len(self), dtype=np.int64) if self.unit is None else self.unit
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -209,15 +240,17 @@ class EntityRows:
         """Return the rows at `index`."""
         at = np.asarray(index)
         rows = np.flatnonzero(at) if at.dtype == np.bool_ else at
-        scored = SpanScores(self.scored.probability[rows], self.scored.cumulative[rows], self.scored.place[rows])
-        return EntityRows(self.task[rows], self.names, self.codes[rows], scored, self.rank[rows])
+        scored = SpanScores(self.scored.probability[rows], self.scored.cumulative[rows], self.scored.class_rank[rows])
+        return EntityRows(
+            self.task[rows], self.names, self.codes[rows], scored, self.rank[rows], _taken(self.unit, rows)
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class TaskScores:
-    """Where the truth of one task stands: the numbers a `TaskRows` and an `EntityRows` are made of.
+class UnitScores:
+    """Where the truth of one unit stands: the numbers a `TaskRows` and an `EntityRows` are made of.
 
-    `places` are the token spans of the entity rows, None for those that lie on no token bounds.
+    `token_spans` are those of the entity rows, None for those that lie on no token bounds.
     """
 
     log_probability: float
@@ -226,7 +259,7 @@ class TaskScores:
     previous: float
     mass: float
     entities: EntityRows
-    places: tuple[tuple[int, int] | None, ...] = ()
+    token_spans: tuple[tuple[int, int] | None, ...] = ()
 
     @property
     def expressible(self) -> bool:
@@ -234,7 +267,7 @@ class TaskScores:
         return self.log_probability > -np.inf
 
 
-def score_task(
+def score_unit(
     potentials: Potentials,
     space: LabelSpace,
     *,
@@ -242,11 +275,12 @@ def score_task(
     lost: Sequence[str] = (),
     inexpressible: bool = False,
     task: int = 0,
+    unit: int | None = None,
     limit: int = DEFAULT_LIMIT,
     p_min: float = 0.01,
     top_k: int | None = None,
-) -> TaskScores:
-    """Score a task's true entities: as one labeling, and each by itself.
+) -> UnitScores:
+    """Score a unit's true entities: as one labeling, and each by itself.
 
     `spans` are the entities that lie on token bounds (they may overlap), `lost` the classes of those that
     do not; `inexpressible` says that something else of the label has no place here, such as a class the model
@@ -278,8 +312,10 @@ def score_task(
         top = kbest(potentials, top_k)
         mass = float(cumulate(top.log_probabilities)[-1])
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    entities, places = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
-    return TaskScores(log_p, rank, cumulative, previous, mass, entities, places)
+    entities, token_spans = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
+    if unit is not None:
+        entities = replace(entities, unit=np.full(len(entities), unit, dtype=np.int64))
+    return UnitScores(log_p, rank, cumulative, previous, mass, entities, token_spans)
 
 
 def _entity_rows(
@@ -293,9 +329,9 @@ def _entity_rows(
 ) -> tuple[EntityRows, tuple[tuple[int, int] | None, ...]]:
     names = span_labels(space)
     column = {name: i for i, name in enumerate(names)}
-    found = candidate_spans(marginals, space, p_min=p_min, extra=spans)
-    scored = score_spans(found.probabilities)
-    row_of = {key: i for i, key in enumerate(found.keys)}
+    candidates = candidate_spans(marginals, space, p_min=p_min, extra=spans)
+    scored = score_spans(candidates.probabilities)
+    row_of = {key: i for i, key in enumerate(candidates.keys)}
     true_keys = {(span.start, span.end) for span in spans}
     picks = [(row_of[span.start, span.end], column[span.label]) for span in spans]
     picks += [(i, column[OUTSIDE]) for key, i in row_of.items() if key not in true_keys]
@@ -307,16 +343,23 @@ def _entity_rows(
         [*(names[c] for c in columns.tolist()), *lost],
         probability=np.concatenate([scored.probability[rows, columns], np.zeros(gone)]),
         cumulative=np.concatenate([scored.cumulative[rows, columns], np.full(gone, np.inf)]),
-        place=np.concatenate([scored.place[rows, columns], np.zeros(gone, np.int64)]),
+        class_rank=np.concatenate([scored.class_rank[rows, columns], np.zeros(gone, np.int64)]),
         rank=np.concatenate([np.array(ranks, np.int64), np.zeros(len(picks) - len(spans) + gone, np.int64)]),
     )
-    return entities, (*(found.keys[row] for row, _ in picks), *[None] * gone)
+    return entities, (*(candidates.keys[row] for row, _ in picks), *[None] * gone)
 
 
-def task_rows(cells: Sequence[str], scores: Sequence[TaskScores], *, u: npt.ArrayLike | None = None) -> TaskRows:
-    """Collect scored tasks into rows."""
+def task_rows(
+    cells: Sequence[str],
+    scores: Sequence[UnitScores],
+    *,
+    u: npt.ArrayLike | None = None,
+    task: npt.ArrayLike | None = None,
+    unit: npt.ArrayLike | None = None,
+) -> TaskRows:
+    """Collect scored units into rows; `task` and `unit` number them where tasks have several."""
     if len(cells) != len(scores):
-        raise InvalidArgument(f"expected one cell per task ({len(scores)}), got {len(cells)}")
+        raise InvalidArgument(f"expected one cell per unit ({len(scores)}), got {len(cells)}")
     return TaskRows.of(
         cells,
         [s.log_probability for s in scores],
@@ -325,14 +368,16 @@ def task_rows(cells: Sequence[str], scores: Sequence[TaskScores], *, u: npt.Arra
         mass=[s.mass for s in scores],
         previous=[s.previous for s in scores],
         u=u,
+        task=task,
+        unit=unit,
     )
 
 
 def coded(values: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
     """Return the distinct values, sorted, and the position of each value among them."""
     names = tuple(sorted(set(values)))
-    place = {name: i for i, name in enumerate(names)}
-    return names, np.fromiter((place[value] for value in values), dtype=np.int64, count=len(values))
+    position = {name: i for i, name in enumerate(names)}
+    return names, np.fromiter((position[value] for value in values), dtype=np.int64, count=len(values))
 
 
 def _overlap(spans: Sequence[Span]) -> bool:
@@ -349,5 +394,5 @@ def _column(values: npt.ArrayLike, count: int, name: str) -> Floats:
     return array
 
 
-def _taken(values: Floats | None, rows: npt.NDArray[np.int64]) -> Floats | None:
+def _taken(values: npt.NDArray[_Number] | None, rows: Ints) -> npt.NDArray[_Number] | None:
     return None if values is None else values[rows]

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from conformal.errors import ConformalError, InvalidThresholds
-from conformal.joint import Reference
 from conformal.labels import OUTSIDE, LabelSpace
-from conformal.scores import Boundary, Method, Tuned
+from conformal.scores import Boundary, Method, Reference, Tuned
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
 from conformal.thresholds import LabelScores, RareRows, Thresholds
@@ -22,6 +21,7 @@ from conformal.thresholds import LabelScores, RareRows, Thresholds
 FORMAT = "surespan-thresholds"
 VERSION = 1
 WEIGHTED = 2  # the same with weights, which a reader of version 1 must not overlook
+UNITS = 3  # with the tasks of units, and weights where there are any
 _ENCODING = "arrays are base64 of little-endian numbers: scores float64 (inf: label out of reach), others int64"
 
 
@@ -30,7 +30,7 @@ def to_bytes(thresholds: Thresholds) -> bytes:
     method, entity, strata = thresholds.method, thresholds.entity_method, thresholds.strata
     document = {
         "format": FORMAT,
-        "version": WEIGHTED if thresholds.weights else VERSION,
+        "version": UNITS if thresholds.groups else WEIGHTED if thresholds.weights else VERSION,
         "encoding": _ENCODING,
         "method": {
             "name": method.name,
@@ -70,6 +70,8 @@ def to_bytes(thresholds: Thresholds) -> bytes:
     if thresholds.weights:
         document["weights"] = {cell: _pack(values, "<f8") for cell, values in thresholds.weights.items()}
         document["test_weight"] = thresholds.test_weight
+    if thresholds.groups:
+        document["groups"] = {cell: _pack(numbers, "<i8") for cell, numbers in thresholds.groups.items()}
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -81,9 +83,9 @@ def from_bytes(data: bytes) -> Thresholds:
         raise InvalidThresholds(f"expected thresholds as JSON, got something else: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidThresholds(f"expected a document of format {FORMAT!r}, got another")
-    if document.get("version") not in (VERSION, WEIGHTED):
+    if document.get("version") not in (VERSION, WEIGHTED, UNITS):
         raise InvalidThresholds(
-            f"expected version {VERSION} or {WEIGHTED}, got {document.get('version')!r}; calibrate again"
+            f"expected version {VERSION} to {UNITS}, got {document.get('version')!r}; calibrate again"
         )
     try:
         return _read(document)
@@ -101,7 +103,7 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
     counts = layout["entities"]
     strata = Strata(bool(layout["by_language"]), tuple(layout["lengths"]), None if counts is None else tuple(counts))
     classes = LabelSpace(document["classes"]).classes
-    made = Method(
+    chosen = Method(
         method["name"], Boundary(method["boundary"]), method["limit"], method["top_k"], _tuned(method.get("tuned"))
     )
     spans = EntityMethod(
@@ -113,7 +115,7 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
         entity.get("limit"),
         _tuned(entity.get("tuned")),
     )
-    cells = {strata.check(cell): _scores(packed, made) for cell, packed in sorted(document["cells"].items())}
+    cells = {strata.check(cell): _scores(packed, chosen) for cell, packed in sorted(document["cells"].items())}
     labels: dict[str, LabelScores] = {}
     for name in (*classes, OUTSIDE):
         packed = document["labels"][name]
@@ -128,12 +130,12 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
         raise InvalidThresholds("expected rare rows of one length, got several")
     rows = RareRows(task, label, score, _read_weights(document, rare, len(score)))
     weights: dict[str, npt.NDArray[Any]] = {}
-    if document["version"] == WEIGHTED:
-        found = {cell: {"weights": packed} for cell, packed in document["weights"].items()}
+    if _is_weighted(document):
+        by_cell = {cell: {"weights": packed} for cell, packed in document["weights"].items()}
         for cell, scores in cells.items():
-            weights[cell] = _read_weights(document, found[cell], len(scores))  # type: ignore[assignment]
+            weights[cell] = _read_weights(document, by_cell[cell], len(scores))  # type: ignore[assignment]
     return Thresholds(
-        made,
+        chosen,
         spans,
         strata,
         int(document["n_min"]),
@@ -143,7 +145,20 @@ def _read(document: Mapping[str, Any]) -> Thresholds:
         rows,
         weights,
         float(document["test_weight"]) if weights else 1.0,
+        _read_groups(document, cells) if document["version"] == UNITS else {},
     )
+
+
+def _is_weighted(document: Mapping[str, Any]) -> bool:
+    return document["version"] == WEIGHTED or (document["version"] == UNITS and "weights" in document)
+
+
+def _read_groups(document: Mapping[str, Any], cells: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    groups = {cell: _unpack(document["groups"][cell], "<i8") for cell in cells}
+    for cell, numbers in groups.items():
+        if numbers.size != len(cells[cell]) or np.any(numbers < -1):
+            raise InvalidThresholds(f"expected the task of each of {len(cells[cell])} rows in {cell!r}, got others")
+    return groups
 
 
 def _weights(values: npt.NDArray[Any] | None) -> dict[str, str]:
@@ -151,7 +166,7 @@ def _weights(values: npt.NDArray[Any] | None) -> dict[str, str]:
 
 
 def _read_weights(document: Mapping[str, Any], part: Mapping[str, Any], count: int) -> npt.NDArray[Any] | None:
-    if document["version"] != WEIGHTED:
+    if not _is_weighted(document):
         return None
     values = _unpack(part["weights"], "<f8")
     if values.size != count or not np.all(np.isfinite(values) & (values > 0)):

@@ -1,14 +1,15 @@
 """Strata, and the pooled partition that small strata fall back to (METHODS 5).
 
 A stratum (here: cell) is a function of the input alone. Which cells are pooled depends on counts only, with
-the test task's own cell counted once more, so that calibration rows and test task enter symmetrically:
-coverage is exact per pool. Falling back to a whole parent is not (METHODS 5.2).
+the test task counted once more in every cell it touches, so that calibration tasks and test task enter symmetrically:
+coverage is exact per pool. Falling back to a whole parent is not (METHODS 5.2). Counts are of tasks: one with units in
+several cells counts once in each of them, and once in their pool (METHODS 10.2).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,7 +32,7 @@ class Pool:
 
     @property
     def n(self) -> int:
-        """Return the number of calibration rows in the pool."""
+        """Return the number of calibration tasks in the pool."""
         return self.count - 1
 
 
@@ -131,12 +132,15 @@ class Strata:
             return cell
         return "/".join(part if kept else _ANY for part, kept in zip(cell.split("/"), level, strict=True))
 
-    def partition(self, counts: Mapping[str, int], *, n_min: int) -> list[Pool]:
+    def partition(
+        self, counts: Mapping[str, int], *, n_min: int, together: Callable[[Sequence[str]], int] | None = None
+    ) -> list[Pool]:
         """Split all cells with a positive count into pools, by counts alone (METHODS 5.2).
 
         A cell of at least `n_min` stands alone; what is left is pooled per language, then per length, then
         all together; each of these stands if it reaches `n_min`, and the last is uncalibrated otherwise.
-        `empty` and `seen` never mix with others. Counts include the test task.
+        `empty` and `seen` never mix with others. Counts include the test task. `together` says how many tasks several
+        cells have; None: the sum, where no task has units in two of them.
         """
         if n_min < 1:
             raise InvalidArgument(f"expected n_min of at least 1, got {n_min}")
@@ -148,7 +152,8 @@ class Strata:
                 groups.setdefault(self._group(cell, level), []).append(cell)
             last = level == self._levels[-1]
             for name, cells in groups.items():
-                count = sum(left[cell] for cell in cells)
+                several = together if len(cells) > 1 else None
+                count = sum(left[cell] for cell in cells) if several is None else several(cells)
                 if count >= n_min or last:
                     pools.append(Pool(name, tuple(cells), count, count >= n_min))
             for pool in pools:
@@ -157,7 +162,7 @@ class Strata:
         return pools
 
     def pool_of(self, cell: str, counts: Mapping[str, int], *, n_min: int) -> Pool:
-        """Return the pool that answers for a test task in `cell`; counts are of calibration rows alone.
+        """Return the pool that answers for a test task of one unit, in `cell`; counts are of calibration tasks alone.
 
         >>> Strata().pool_of("en/1-10", {"en/1-10": 40, "en/11-20": 70, "en/21-30": 300}, n_min=100).name
         'en/*'
@@ -179,3 +184,6 @@ def _bin_names(ends: tuple[int, ...] | None, first: int) -> tuple[str, ...]:
         names.append(str(end) if start == end else f"{start}-{end}")
         start = end + 1
     return (*names, f"{start}+")
+
+
+NO_STRATA = Strata(by_language=False, lengths=())  # one cell for all texts

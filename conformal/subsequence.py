@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from conformal.entity_method import EntityMethod
 from conformal.errors import InvalidArgument, InvalidScores
 from conformal.labels import OUTSIDE, LabelSpace, Span
-from conformal.quantile import Bools, Floats, checked_scores
+from conformal.quantile import Bools, Floats
+from conformal.scores import PLAIN_SCORES, EntityMethod
 from conformal.trellis import KBest
 
 Ints = npt.NDArray[np.int64]
 
-ENTITY_SCORES = ("nc1", "nc2", "nc3")
-
 __all__ = [
-    "ENTITY_SCORES",
     "Candidates",
     "EntityMethod",
     "Ints",
@@ -72,18 +70,13 @@ class SpanScores:
 
     probability: Floats
     cumulative: Floats
-    place: Ints
+    class_rank: Ints
 
     def scores(self, name: str) -> Floats:
         """Return nc1_ent (as -log P), nc2_ent or nc3_ent."""
-        if name == "nc1":
-            with np.errstate(divide="ignore"):
-                return checked_scores(-np.log(self.probability))
-        if name == "nc2":
-            return checked_scores(self.cumulative)
-        if name == "nc3":
-            return np.where(self.place > 0, self.place.astype(np.float64), np.inf)
-        raise InvalidArgument(f"expected an entity score among {ENTITY_SCORES}, got {name!r}")
+        if name not in PLAIN_SCORES:
+            raise InvalidArgument(f"expected an entity score among {tuple(PLAIN_SCORES)}, got {name!r}")
+        return PLAIN_SCORES[name].of_spans(self)
 
 
 def with_outside(probabilities: npt.ArrayLike) -> Floats:
@@ -106,15 +99,15 @@ def score_spans(probabilities: npt.ArrayLike) -> SpanScores:
     P of labels at least as likely; nc3_ent = how many those are. Ties count together.
 
     >>> scored = score_spans([[0.25, 0.0, 0.75]])
-    >>> scored.cumulative.tolist(), scored.place.tolist()
+    >>> scored.cumulative.tolist(), scored.class_rank.tolist()
     ([[1.0, 1.0, 0.75]], [[2, 3, 1]])
     """
     given = np.atleast_2d(np.asarray(probabilities, dtype=np.float64))  # (S, V)
     if np.isnan(given).any():
         raise InvalidScores("expected span probabilities without NaN, got NaN")
-    place = (given[:, None, :] >= given[:, :, None]).sum(axis=2, dtype=np.int64)  # (S, V)
+    class_rank = (given[:, None, :] >= given[:, :, None]).sum(axis=2, dtype=np.int64)  # (S, V)
     running = np.cumsum(-np.sort(-given, axis=1), axis=1)  # (S, V), likeliest first
-    return SpanScores(given, np.take_along_axis(running, place - 1, axis=1), place)
+    return SpanScores(given, np.take_along_axis(running, class_rank - 1, axis=1), class_rank)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +119,10 @@ class Candidates:
     probabilities: Floats  # (S, W + 1)
     ranks: Ints | None = None  # (S, W + 1), 0 where no listed labeling holds the entity, 1 for O
 
-    @property
-    def keys(self) -> list[tuple[int, int]]:
-        """Return (start, end) of each span."""
-        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+    @cached_property
+    def keys(self) -> tuple[tuple[int, int], ...]:
+        """(start, end) of each span; made once, because whoever looks up many spans asks for it as often."""
+        return tuple(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
 
 
 def listing_floor(space: LabelSpace, p_min: float) -> float:
@@ -198,10 +191,10 @@ class TopMarginals:
         ...     "O O O B-LOC I-LOC I-LOC", "B-PER O O B-LOC I-LOC I-LOC",
         ...     "O O O O O O", "B-PER O O B-ORG B-ORG I-ORG")])
         >>> logs = np.log([0.48, 0.28, 0.02, 1e-300])
-        >>> found = TopMarginals.of(sarah, logs, space=space, renormalise=False)
-        >>> [round(float(p), 2) for p in found.of_span(3, 6)]  # New York City: PER, LOC, ORG
+        >>> top = TopMarginals.of(sarah, logs, space=space, renormalise=False)
+        >>> [round(float(p), 2) for p in top.of_span(3, 6)]  # New York City: PER, LOC, ORG
         [0.0, 0.76, 0.0]
-        >>> [round(float(p), 2) for p in found.of_span(0, 1)]  # Sarah
+        >>> [round(float(p), 2) for p in top.of_span(0, 1)]  # Sarah
         [0.28, 0.0, 0.0]
         """
         given = np.asarray(log_probabilities, dtype=np.float64)
@@ -227,22 +220,22 @@ def entity_ranks(best: KBest, space: LabelSpace, spans: Sequence[Span]) -> list[
     if best.spans is None:
         raise InvalidArgument("expected a ranked list with spans, got none; pass space to kbest")
     table = best.spans
-    found: list[int] = []
+    ranks: list[int] = []
     for start, end, name in spans:
         w = (space.begin(name) - 1) // 2
         rows = np.flatnonzero((table.starts == start) & (table.ends == end) & (table.classes == w))
-        found.append(int(np.searchsorted(table.offsets, rows[0], side="right")) if rows.size else 0)
-    return found
+        ranks.append(int(np.searchsorted(table.offsets, rows[0], side="right")) if rows.size else 0)
+    return ranks
 
 
 def candidate_ranks(labels: npt.NDArray[np.int16], candidates: Candidates) -> Ints:
     """Return nc_idx of every class of every candidate span, from the best labelings (K, N): (S, W + 1); O has 1."""
     result = np.zeros(candidates.probabilities.shape, dtype=np.int64)
     result[:, -1] = 1
-    place = {key: i for i, key in enumerate(candidates.keys)}
+    row_of = {key: i for i, key in enumerate(candidates.keys)}
     rows, starts, ends, classes = list_spans(labels)
     for row, start, end, w in zip(rows.tolist(), starts.tolist(), ends.tolist(), classes.tolist(), strict=True):
-        at = place.get((start, end))
+        at = row_of.get((start, end))
         if at is not None and not result[at, w]:
             result[at, w] = row + 1
     return result
@@ -268,16 +261,16 @@ def label_group(label: str, counts: Mapping[str, int], *, n_min: int) -> tuple[s
     return tuple(name for name, count in counts.items() if count + (name == label) < n_min)
 
 
-def label_members(scores: Floats, members: Sequence[Bools | None], *, outside_default: bool = True) -> Bools:
+def label_members(scores: Floats, members: Sequence[Bools | None]) -> Bools:
     """Assemble the sets of S spans from one membership column per label; None marks an uncalibrated label.
 
     An uncalibrated class stays out of every set (it is named once per task instead); an uncalibrated O
     cannot be excluded, so it stays in.
     """
     result = np.zeros(scores.shape, dtype=np.bool_)
-    for column, found in enumerate(members):
-        if found is not None:
-            result[:, column] = found
+    for column, inside in enumerate(members):
+        if inside is not None:
+            result[:, column] = inside
         elif column == len(members) - 1:
-            result[:, column] = outside_default
+            result[:, column] = True
     return result

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from conformal.errors import EmptyCalibration, InvalidArgument, InvalidLabels, InvalidScores
-from conformal.integrated import worst_parts
 from conformal.labels import OUTSIDE, LabelSpace
-from conformal.naive import PairTable
-from conformal.quantile import Floats, Level, ScoreTable, checked_scores, effective_sample_size
+from conformal.pairs import PairTable
+from conformal.quantile import CalibrationScores, Floats, Level, ScoreTable, checked_scores, effective_sample_size
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method, Tuned
 from conformal.strata import Pool, Strata
@@ -65,30 +65,31 @@ class LabelPool:
 
 @dataclass(frozen=True)
 class CellPool:
-    """What answers for a task: the pool of its cell and that pool's scores."""
+    """What answers for a unit: the pool of its cell and that pool's scores."""
 
     pool: Pool
     table: ScoreTable = field(repr=False, compare=False)
 
     @property
     def n(self) -> int:
-        """Number of calibration rows, whether or not they suffice."""
+        """Number of calibration tasks, whether or not they suffice."""
         return self.pool.n
 
     @property
     def unreachable(self) -> float:
-        """Share of rows whose label the model cannot express; above about alpha it makes every set open."""
+        """Share of units, weighted, whose label the model cannot express; above about alpha every set is open."""
         finite = int(np.searchsorted(self.table.scores, np.inf))
-        return 1.0 - finite / self.table.scores.size if self.table.scores.size else 0.0
+        return float(self.table.above[finite] / self.table.total) if self.table.scores.size else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
     """Calibrated thresholds of a method; made by `calibrate`, or read back by `Thresholds.from_bytes`.
 
-    Exact per pool for exchangeable tasks (METHODS 5.2); exact per class for a random entity of a random
+    Exact per pool for exchangeable tasks (METHODS 5.2), for a random unit of a random task where tasks have several
+    (METHODS 10.2); exact per class for a random entity of a random
     task that has one, when the class stands alone and weights are hierarchical (METHODS 6.2). With `weights` (METHODS
-    3.7) valid for rows selected with known probabilities; which pool answers depends on counts of rows all the same.
+    3.7) valid for tasks selected with known probabilities; which pool answers depends on counts of tasks all the same.
     """
 
     method: Method
@@ -101,7 +102,9 @@ class Thresholds:
     rare: RareRows
     weights: Mapping[str, Floats] = field(default_factory=dict)  # of each cell's rows; empty: all rows weigh alike
     test_weight: float = 1.0  # the greatest weight that a task to come may have
-    _pools: dict[str, CellPool] = field(default_factory=dict, repr=False)
+    groups: Mapping[str, Ints] = field(default_factory=dict)  # of each cell's rows: their task, -1 if that has no other
+    _partitions: dict[frozenset[str], dict[str, Pool]] = field(default_factory=dict, repr=False)
+    _pools: dict[Pool, CellPool] = field(default_factory=dict, repr=False)
     _label_pools: dict[str, LabelPool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,32 +114,68 @@ class Thresholds:
     @property
     def n(self) -> int:
         """Number of calibration tasks."""
-        return sum(len(scores) for scores in self.cells.values())
+        return self._task_count(tuple(self.cells))
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Number of calibration tasks in each cell."""
-        return {cell: len(scores) for cell, scores in self.cells.items()}
+        """Number of calibration tasks that have a unit in each cell."""
+        return {cell: self._task_count((cell,)) for cell in self.cells}
 
-    def pool(self, cell: str) -> CellPool:
-        """Return what answers for a test task in `cell`, also a cell never seen; `UnknownStratum` if impossible."""
-        found = self._pools.get(cell)
-        if found is None:
-            pool = self.strata.pool_of(cell, self.counts, n_min=self.n_min)
-            names = [name for name in pool.cells if name in self.cells] if pool.calibrated else []
-            scores = np.concatenate([self.cells[name] for name in names]) if names else np.zeros(0)
-            weights = np.concatenate([self.weights[name] for name in names]) if names and self.weights else None
-            table = self.method.table(scores, weights=weights, test_weight=self.test_weight)
-            found = CellPool(pool, table)
-            self._pools[cell] = found
-        return found
+    def _task_count(self, cells: Sequence[str]) -> int:
+        """Return how many tasks have a unit in any of these cells."""
+        if not self.groups:
+            return sum(len(self.cells[cell]) for cell in cells if cell in self.cells)
+        return _group_sizes(self._groups_of(cells))[0]
+
+    def _groups_of(self, cells: Sequence[str]) -> Ints:
+        held = [self.groups[cell] for cell in cells if cell in self.cells]
+        return np.concatenate(held) if held else np.zeros(0, dtype=np.int64)
+
+    def pool(self, cell: str, *, beside: Iterable[str] = ()) -> CellPool:
+        """Return what answers for a unit in `cell`, also a cell never seen; `UnknownStratum` if impossible.
+
+        `beside` are the cells of the same task's other units: the task counts once in each of them (METHODS 10.2).
+        """
+        touched = frozenset((cell, *beside))
+        home = self._partitions.get(touched)
+        if home is None:
+            home = self._partitions[touched] = self._partition(touched)
+        pool = home[cell]
+        answering = self._pools.get(pool)
+        if answering is None:
+            answering = self._pools[pool] = CellPool(pool, self._table(pool))
+        return answering
+
+    def _partition(self, touched: frozenset[str]) -> dict[str, Pool]:
+        counts = Counter(self.counts)
+        counts.update(touched)
+
+        def together(cells: Sequence[str]) -> int:
+            return self._task_count(cells) + (not touched.isdisjoint(cells))
+
+        pools = self.strata.partition(counts, n_min=self.n_min, together=together)
+        return {cell: pool for pool in pools for cell in pool.cells}
+
+    def _table(self, pool: Pool) -> ScoreTable:
+        names = [name for name in pool.cells if name in self.cells] if pool.calibrated else []
+        scores = np.concatenate([self.cells[name] for name in names]) if names else np.zeros(0)
+        weights = np.concatenate([self.weights[name] for name in names]) if names and self.weights else None
+        sizes = _group_sizes(self._groups_of(names))[1] if names and self.groups else None
+        return self.method.table(scores, weights=weights, test_weight=self.test_weight, sizes=sizes)
 
     def effective_n(self, cell: str) -> float:
-        """Return how many equally weighted rows those that answer for `cell` are worth (METHODS 3.7)."""
+        """Return how many equally weighted tasks those that answer for `cell` are worth (METHODS 3.7)."""
         pool = self.pool(cell).pool
         if not self.weights:
             return float(pool.n)
-        return effective_sample_size(np.concatenate([self.weights.get(name, np.zeros(0)) for name in pool.cells]))
+        weights = np.concatenate([self.weights.get(name, np.zeros(0)) for name in pool.cells])
+        if self.groups:  # a task once
+            groups = self._groups_of(pool.cells)
+            _, first = np.unique(groups, return_index=True)
+            once = groups < 0
+            once[first] = True
+            weights = weights[once]
+        return effective_sample_size(weights)
 
     def threshold(self, cell: str, alpha: Level) -> float:
         """Return the threshold of a cell at level alpha; `+inf` means that every set there is open."""
@@ -148,11 +187,11 @@ class Thresholds:
         A class with at least `n_min` tasks, the candidate's counted, stands alone. Classes with fewer are
         merged: a task with M entities of these classes gives each 1/M. Too few even so: not calibrated.
         """
-        found = self._label_pools.get(label)
-        if found is None:
-            found = self._label_pool(label)
-            self._label_pools[label] = found
-        return found
+        answering = self._label_pools.get(label)
+        if answering is None:
+            answering = self._label_pool(label)
+            self._label_pools[label] = answering
+        return answering
 
     def _label_pool(self, label: str) -> LabelPool:
         if label not in (*self.classes, OUTSIDE):
@@ -174,15 +213,11 @@ class Thresholds:
         return LabelPool("+".join(names), names, int(sizes.size), True, table)
 
     def _label_table(self, scores: Floats, sizes: Ints, weights: Floats | None) -> ScoreTable:
-        pooled = self.entity_method.weights == "pooled"
+        each = None if self.entity_method.weights == "pooled" else sizes
+        rows = CalibrationScores.of(scores, weights=weights, test_weight=self.test_weight, sizes=each)
         if self.entity_method.is_pair:
-            share = (self.entity_method.tuned or Tuned()).share
-            each = None if pooled else sizes
-            return PairTable.of_pairs(scores, share=share, weights=weights, test_weight=self.test_weight, sizes=each)
-        if weights is not None:
-            shares = weights if pooled else weights / sizes
-            return ScoreTable.weighted(scores, shares, test_weight=self.test_weight)
-        return ScoreTable.of(scores) if pooled else ScoreTable.hierarchical(scores, sizes)
+            return PairTable.of_pairs(rows, share=(self.entity_method.tuned or Tuned()).share)
+        return rows.table()
 
     @property
     def label_n_min(self) -> int:
@@ -237,11 +272,11 @@ def calibrate(
     test_weight: float | None = None,
     allow_empty: bool = False,
 ) -> Thresholds:
-    """Freeze thresholds from calibration rows (METHODS 3 to 6).
+    """Freeze thresholds from calibration rows (METHODS 3 to 6, 10.2).
 
-    Rows must be exchangeable with the tasks to come and none may have been dropped because of its label;
-    labels out of reach count as `+inf`. A method that must freeze something first (`Method.needs_tuning`) does so on
-    a part of the rows that is drawn by task number and left out of calibration. Rows that differ in weight give
+    Tasks must be exchangeable with those to come, with all their units, and none may have been dropped because of its
+    label; labels out of reach count as `+inf`. A method that must freeze something first (`Method.needs_tuning`) does
+    so on a part of the rows that is drawn by task number and left out of calibration. Rows that differ in weight give
     weighted thresholds (METHODS 3.7): `test_weight` is the greatest weight a task to come may have, the greatest of
     the rows' own where nothing is said; a greater one than the task's is valid, with larger sets. Raises
     `EmptyCalibration` without rows (unless `allow_empty`, which gives open sets), `UnknownStratum`, `InvalidLabels`,
@@ -274,26 +309,66 @@ def calibrate(
     labels, rare = _freeze_entities(scored, names, entity_chosen, n_min, _task_weights(tasks, scored))
     if chosen.needs_tuning:
         chosen, tasks = tune_apart(chosen, tasks, rows, classes=names)
-    if chosen.is_integrated and chosen.tuned is not None:
-        tasks = tasks.with_worst(worst_parts(tasks, rows, tuned=chosen.tuned))
+    tasks = chosen.describe(tasks, rows)
     scores = chosen.scores(tasks.ranks, u=tasks.u)
     keys = (scores[:, 1], scores[:, 0]) if chosen.is_pair else (scores,)
     if tasks.weight is not None:
         keys = (tasks.weight, *keys)
+    groups = _canonical_groups(tasks, scores)
+    if groups is not None:
+        keys = (groups, *keys)
     order = np.lexsort((*keys, tasks.codes))  # by cell, then ascending
     bounds = np.searchsorted(tasks.codes[order], np.arange(len(tasks.names) + 1))
-    places = {
+    rows_of = {
         layout.check(name): order[bounds[i] : bounds[i + 1]]
         for i, name in enumerate(tasks.names)
         if bounds[i] < bounds[i + 1]
     }
-    cells = {name: scores[place] for name, place in places.items()}
+    cells = {name: scores[at] for name, at in rows_of.items()}
     layout.partition(Counter(), n_min=n_min)  # refuses a bad n_min at once
+    own: dict[str, Ints] = {} if groups is None else {name: groups[at] for name, at in rows_of.items()}
     if tasks.weight is None:
-        return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare)
+        return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare, groups=own)
     ScoreTable.weighted(tasks.weight, tasks.weight, test_weight=greatest)  # refuses bad weights at once
-    weights = {name: tasks.weight[place] for name, place in places.items()}
-    return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare, weights, greatest)
+    weights = {name: tasks.weight[at] for name, at in rows_of.items()}
+    return Thresholds(chosen, entity_chosen, layout, n_min, names, cells, labels, rare, weights, greatest, own)
+
+
+def _canonical_groups(tasks: TaskRows, scores: Floats) -> Ints | None:
+    """Return numbers of the tasks that have several units, by their contents instead of by their order; -1 for others.
+
+    None where no task has several. The order is that of a sum of hashes of the units, which knows no order itself.
+    """
+    distinct, inverse, counts = np.unique(tasks.numbers, return_inverse=True, return_counts=True)
+    if counts.max(initial=1) == 1:
+        return None
+    names = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in tasks.names]
+    mixed = np.array(names, dtype=np.uint64)[tasks.codes]
+    weights = () if tasks.weight is None else (tasks.weight,)
+    for column in (*weights, *_columns(scores)):
+        mixed = _mix(mixed ^ np.ascontiguousarray(column).view(np.uint64))
+    sums = np.zeros(distinct.size, dtype=np.uint64)
+    np.add.at(sums, inverse, mixed)
+    several = counts > 1
+    order = np.argsort(sums[several], kind="stable")
+    numbers = np.full(distinct.size, -1, dtype=np.int64)
+    numbers[np.flatnonzero(several)[order]] = np.arange(order.size)
+    return numbers[inverse]
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread 64 bits over 64 bits (the finaliser of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)), dtype=np.uint64)
+
+
+def _group_sizes(groups: Ints) -> tuple[int, Ints]:
+    """Return the number of tasks, and how many of these rows the task of each has."""
+    distinct, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    alone = int(counts[0]) if distinct.size and distinct[0] < 0 else 0
+    sizes = np.where(groups < 0, 1, counts[inverse]) if groups.size else groups
+    return alone + int((distinct >= 0).sum()), sizes
 
 
 def _greatest(weights: Floats | None) -> float:
@@ -306,10 +381,10 @@ def _task_weights(tasks: TaskRows, rows: EntityRows) -> Floats | None:
         return None
     order = np.argsort(tasks.numbers, kind="stable")
     numbers = tasks.numbers[order]
-    place = np.minimum(np.searchsorted(numbers, rows.task), max(numbers.size - 1, 0))
-    if rows.task.size and not (numbers.size and np.all(numbers[place] == rows.task)):
+    at = np.minimum(np.searchsorted(numbers, rows.task), max(numbers.size - 1, 0))
+    if rows.task.size and not (numbers.size and np.all(numbers[at] == rows.task)):
         raise InvalidScores("expected the task of every entity row among the weighted rows, got an unknown one")
-    return tasks.weight[order][place] if rows.task.size else np.zeros(0)
+    return tasks.weight[order][at] if rows.task.size else np.zeros(0)
 
 
 def _freeze_entities(
@@ -320,8 +395,9 @@ def _freeze_entities(
     if unknown:
         raise InvalidLabels(f"expected entity rows of the classes {classes} or 'O', got {unknown[0]!r}")
     codes = np.array([known.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
-    if method.base != "nc1" and np.any(np.isinf(rows.scored.scores(method.base)) & (rows.scored.probability > 0)):
-        raise InvalidScores(f"expected cumulative and place with every entity row for {method.name}, got none")
+    base = method.score.base
+    if base.compares_labels and np.any(np.isinf(base.of_spans(rows.scored)) & (rows.scored.probability > 0)):
+        raise InvalidScores(f"expected cumulative and class_rank with every entity row for {method.name}, got none")
     scores = checked_scores(method.scores(rows.scored, rank=rows.rank, outside=codes == known[OUTSIDE]))
     frozen: dict[str, LabelScores] = {}
     for name, code in known.items():

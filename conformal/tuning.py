@@ -1,48 +1,38 @@
 """Tuning on a part of the rows that calibration never sees (METHODS 4.5).
 
 Whatever is frozen here may depend on the tuning rows in any way: calibration conditions on it, so sets stay exact.
-With ranked lists of the tuning tasks the values are searched for the smallest mean set; without them (a database keeps
-scores, not lists) they are set from the true labelings' ranks.
+What a score freezes, and the values it chooses among, stand in its own file of `conformal.scores`. With ranked lists of
+the tuning tasks the values are searched for the smallest mean set; without them (a database keeps scores, not lists)
+they are set from the true labelings' ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from conformal.conditional import rank_cap
-from conformal.entity_method import SPAN_LIMIT, EntityMethod
 from conformal.errors import InvalidArgument
 from conformal.evaluation import cut_points, head_sizes, within
-from conformal.integrated import check_entities, part_references, worst_parts
-from conformal.joint import Reference
 from conformal.labels import OUTSIDE
 from conformal.quantile import Bools, Floats, Level, exact_level
 from conformal.rows import EntityRows, TaskRows
-from conformal.scores import DEFAULT_LIMIT, FULL_SCORES, Boundary, Method, Ranks, Tuned, hash_u, nc1, nc3
-from conformal.strata import WHOLE, Strata
+from conformal.scores import Boundary, EntityMethod, Method, Ranks, TuningPart, hash_u
+from conformal.scores.entity_method import SPAN_LIMIT
+from conformal.strata import NO_STRATA, WHOLE, Strata
 from conformal.subsequence import Ints
 
 TUNING_SHARE = "0.2"
-NO_STRATA = Strata(by_language=False, lengths=())
-SHARES = ("0.02", "0.05", "0.1", "0.2", "0.35", "0.5", "0.65", "0.8", "0.9")
-DEFAULT_RANK_SHARE = "0.2"
-_MOST_CAPPED = Fraction(1, 2)
-LAMBDAS = (0.0, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1)
-R0S = (1, 4, 16)
 
 
 @dataclass(frozen=True, eq=False)
 class RankedLists:
     """The best labelings of several tasks, side by side: log-probabilities (tasks, K), -inf where there is none.
 
-    `complete`: every labeling of the task is listed. Sizes beyond K are not known; see `sizes`.
+    `complete`: every labeling of the task is listed. Sizes beyond K are not known.
     """
 
     log_probabilities: Floats  # (tasks, K) falling along each row
@@ -62,18 +52,6 @@ class RankedLists:
     def listed(self) -> npt.NDArray[np.int64]:
         """How many labelings each task's list has."""
         return np.asarray((self.log_probabilities > -np.inf).sum(axis=1), dtype=np.int64)
-
-    def take(self, index: npt.ArrayLike) -> RankedLists:
-        """Return the lists of some tasks."""
-        at = np.asarray(index)
-        return RankedLists(self.log_probabilities[at], self.complete[at])
-
-    @property
-    def ranks(self) -> Ranks:
-        """All listed labelings as one description, of shape (tasks, K)."""
-        logs = np.asarray(self.log_probabilities, dtype=np.float64)
-        places = np.broadcast_to(np.arange(1, self.most + 1, dtype=np.int64), logs.shape)
-        return Ranks(logs, np.where(np.isneginf(logs), 0, places), np.cumsum(np.exp(logs), axis=1))
 
 
 def tuning_part(tasks: TaskRows, *, share: Level = TUNING_SHARE) -> Bools:
@@ -106,13 +84,7 @@ def tune_spans(method: EntityMethod, rows: EntityRows, *, alpha: Level = "0.05")
     code = rows.names.index(OUTSIDE) if OUTSIDE in rows.names else -1
     first = rows.rank[rows.codes != code]
     ranks = Ranks(np.where(first > 0, 0.0, -np.inf), first, np.zeros(first.size))
-    if method.family == "conditional":
-        cap = rank_cap(ranks, level * Fraction(DEFAULT_RANK_SHARE), limit=most)
-        return replace(method, limit=cap, tuned=Tuned())
-    if method.family == "naive":
-        return replace(method, tuned=Tuned(share=DEFAULT_RANK_SHARE))
-    r0 = min(rank_cap(ranks, level / 2, limit=most), max(R0S))
-    return replace(method, tuned=Tuned(lam=0.01, r0=r0))
+    return method.freeze(method.score.span_choice(ranks, level=level, limit=most))
 
 
 def tune_apart(
@@ -144,44 +116,16 @@ def tune(
     >>> tune(Method("conditional+nc1"), rows, alpha="0.5").limit  # a fifth of alpha goes to the rank
     7
     """
-    family = method.family
-    exact_level(alpha)
+    level = exact_level(alpha)
     if lists is not None and len(lists.complete) != len(tasks):
         raise InvalidArgument(f"expected one ranked list per task ({len(tasks)}), got {len(lists.complete)}")
-    if family in (*FULL_SCORES, "logrank") or method.is_heuristic:
+    if not method.score.tunes:
         return method
-    if family == "joint":
-        own = np.where(tasks.ranks.expressible, FULL_SCORES[method.base](tasks.ranks), np.inf)
-        made = (("other", Reference.of(nc3(tasks.ranks))), ("score", Reference.of(own)))
-        return replace(method, tuned=Tuned(references=made))
-    if family == "integrated":
-        rows = check_entities(tasks, entities)
-        tuned = Tuned(references=part_references(rows, classes))
-        if method.name == "integrated":
-            return replace(method, tuned=tuned)
-        worst = worst_parts(tasks, rows, tuned=tuned)
-        joined = (("other", Reference.of(worst)), ("score", Reference.of(nc1(tasks.ranks))))
-        return replace(method, tuned=Tuned(references=(*tuned.references, *joined)))
-    options = list(_options(method, tasks, alpha))
-    if lists is None or len(options) == 1 or not len(tasks):
-        return options[0]
+    choices = method.score.choices(TuningPart(tasks, level, method.limit, entities, classes))
+    if lists is None or len(choices) == 1 or not len(tasks):
+        return method.freeze(choices[0])
+    options = [method.freeze(choice) for choice in choices]
     return min(options, key=lambda option: mean_size(option, tasks, lists, alpha, strata=strata))
-
-
-def _options(method: Method, tasks: TaskRows, alpha: Level) -> list[Method]:
-    """Return the grid; its first entry is the choice where no lists are at hand."""
-    level = exact_level(alpha)
-    if method.family == "raps":
-        middle = rank_cap(tasks.ranks, level / 2, limit=DEFAULT_LIMIT)
-        first = replace(method, tuned=Tuned(lam=0.01, r0=min(middle, max(R0S))))
-        return [first, *(replace(method, tuned=Tuned(lam=lam, r0=r0)) for lam, r0 in product(LAMBDAS, R0S))]
-    if method.family == "conditional":
-        most = method.limit or DEFAULT_LIMIT
-        # Rows beyond the cap score +inf; were these nearly alpha of the tuning part, chance would open every set.
-        shares = (DEFAULT_RANK_SHARE, *(share for share in SHARES if Fraction(share) <= _MOST_CAPPED))
-        caps = [rank_cap(tasks.ranks, level * Fraction(share), limit=most) for share in shares]
-        return [replace(method, limit=cap, tuned=Tuned()) for cap in dict.fromkeys([*caps, most])]
-    return [replace(method, tuned=Tuned(share=share)) for share in dict.fromkeys((DEFAULT_RANK_SHARE, *SHARES))]
 
 
 def mean_size(

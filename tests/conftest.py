@@ -1,25 +1,87 @@
-"""Settings shared by all tests."""
+"""Fixtures, marks and settings shared by all tests.
+
+Fixtures stand in tests/support, by theme, and are made known here; those of one file only stand in that file.
+"""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
+from tests.support.databases import databases, empty_url, kind, migrated, postgresql, store, url
+from tests.support.end_to_end import (
+    blind_service,
+    browser,
+    context,
+    label_studio,
+    make_project,
+    page,
+    showing_service,
+    start_service,
+)
+from tests.support.laws import obeys
+from tests.support.memory import memory_directory
+from tests.support.paths import ROOT
+from tests.support.recipes import known
+from tests.support.service import app, empty_app, idle_app, make_app, populated_app, service, settings
+from tests.support.taggers import sample, served_model, tiny, tiny_model
+from tests.support.workers import loader, make_worker
+
+__all__ = [
+    "app",
+    "blind_service",
+    "browser",
+    "context",
+    "databases",
+    "empty_app",
+    "empty_url",
+    "idle_app",
+    "kind",
+    "known",
+    "label_studio",
+    "loader",
+    "make_app",
+    "make_project",
+    "make_worker",
+    "migrated",
+    "obeys",
+    "page",
+    "populated_app",
+    "postgresql",
+    "sample",
+    "served_model",
+    "service",
+    "settings",
+    "showing_service",
+    "start_service",
+    "store",
+    "tiny",
+    "tiny_model",
+    "url",
+]
+
+# Several processes run the tests: each of them, and what it starts, computes with one thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Where `tmp_path` lies, unless somebody has said so.
+if (_memory := memory_directory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_memory))
+
 # Numba looks only at the file a kernel stands in, not at those it calls: after an edit, the callers' compiled code
 # would stay. Nobody edits an installed package, so this concerns the tests of a working copy only.
-_KERNELS = Path(__file__).parents[1] / "conformal" / "trellis" / "kernels"
+_KERNELS = ROOT / "conformal" / "trellis" / "kernels"
 _NEWEST = max(path.stat().st_mtime for path in _KERNELS.glob("*.py"))
 for _index in (_KERNELS / "__pycache__").glob("*.nbi"):
     if _index.stat().st_mtime < _NEWEST:
         _index.unlink(missing_ok=True)
 
-# Quick where somebody waits; `make soak` is thorough. Never a deadline: machines are noisy.
-hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
-hypothesis.settings.register_profile("thorough", max_examples=300, deadline=None, print_blob=True)
+# Quick where somebody waits; `make soak` is thorough. Never a deadline, nor a complaint of slowness: machines are busy.
+_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("quick", max_examples=50, **_PATIENT)
+hypothesis.settings.register_profile("thorough", max_examples=300, print_blob=True, **_PATIENT)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 if TYPE_CHECKING:
@@ -27,12 +89,28 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 _END_TO_END = "tests/e2e/"
+_FOLDERS = {_END_TO_END: pytest.mark.e2e, "tests/statistical/": pytest.mark.statistical}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the end-to-end tests: they take longest, and mostly wait."""
+    """Mark what can be told from a test's folder and fixtures, and begin with the end-to-end tests.
+
+    These take longest, and mostly wait.
+    """
+    for item in items:
+        for folder, mark in _FOLDERS.items():
+            if item.nodeid.startswith(folder):
+                item.add_marker(mark)
+        if _needs_postgresql(item):
+            item.add_marker(pytest.mark.postgresql)
     items.sort(key=lambda item: not item.nodeid.startswith(_END_TO_END))
+
+
+def _needs_postgresql(item: pytest.Item) -> bool:
+    """Say whether a test takes the server itself, or is the one of two that runs on it."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "postgresql" in getattr(item, "fixturenames", ()) or "postgresql" in parameters
 
 
 @pytest.hookimpl(optionalhook=True)

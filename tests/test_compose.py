@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,10 +11,10 @@ import yaml
 
 from backend import __version__
 from backend.cli import main
-from backend.health import CHECKS
+from backend.doctor.health import CHECKS
 from backend.settings import Settings, load_settings, variable_of
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = ("migrate", "service", "worker")
@@ -81,7 +80,7 @@ def test_our_commands_and_checks_exist(name: str) -> None:
         assert found is not None
         group = found
     test = SERVICES[name]["healthcheck"].get("test")
-    assert test is None or (test[:4] == ["CMD", "python", "-m", "backend.health"] and test[4] in CHECKS)
+    assert test is None or (test[:4] == ["CMD", "python", "-m", "backend.doctor.health"] and test[4] in CHECKS)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,9 +1,10 @@
-"""The wheel and the source distribution, installed where the repository cannot help: what users get."""
+"""The wheels and the source distributions, installed where the repository cannot help: what users get."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import site
@@ -11,21 +12,27 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import urllib.request
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.backend.http.running import free_port
+from backend import __version__
+from tests.support.paths import ROOT
+from tests.support.running import free_port
 
-ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.heavy
+
 WAIT = 120.0
 # The hooks that pip and build call; the first one changes sys.argv.
 BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_wheel(out); b.build_sdist(out)"
 WHERE = "import backend, conformal, migrations; print(backend.__file__, conformal.__file__, migrations.__file__)"
-PACKAGES = ("backend", "conformal", "migrations")
+EVERYTHING, LIBRARY = ("backend", "conformal", "migrations"), ("conformal",)
+LIGHT = ("numpy", "numba", "llvmlite")  # all that the library may need, numba's own dependency included
 CONFIG = (
     '<View><Labels name="label" toName="text"><Label value="PER"/><Label value="LOC"/></Labels>'
     '<Text name="text" value="$text"/></View>'
@@ -33,27 +40,34 @@ CONFIG = (
 
 
 class Built(NamedTuple):
+    packages: tuple[str, ...]
     wheel: Path
     sdist: Path
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     """Build from a copy, so that nothing is left in the working tree."""
     source = tmp_path_factory.mktemp("source")
-    for name in PACKAGES:
+    for name in EVERYTHING:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.nb?"))
+    shutil.copytree(ROOT / "packaging", source / "packaging", symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    return build(source, tmp_path_factory.mktemp("dist"))
+    return {
+        "surespan": Built(EVERYTHING, *build(source, tmp_path_factory.mktemp("product"))),
+        "surespan-conformal": Built(
+            LIBRARY, *build(source / "packaging/conformal", tmp_path_factory.mktemp("library"))
+        ),
+    }
 
 
-def build(source: Path, out: Path) -> Built:
+def build(source: Path, out: Path) -> tuple[Path, Path]:
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return Built(next(out.glob("*.whl")), next(out.glob("*.tar.gz")))
+    return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -61,47 +75,79 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_everything_that_is_needed_at_run_time_is_in_the_wheel(built: Built) -> None:
-    found = contents(built.wheel)
+@pytest.mark.parametrize("name", ["surespan", "surespan-conformal"])
+def test_everything_that_is_needed_at_run_time_is_in_the_wheel_and_nothing_else(
+    built: dict[str, Built], name: str
+) -> None:
+    packages, wheel, _ = built[name]
+    packed = contents(wheel)
     wanted = {
         path.relative_to(ROOT).as_posix()
-        for name in PACKAGES
-        for path in (ROOT / name).rglob("*")
+        for package in packages
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert wanted - set(found) == set()
-    for name in sorted(wanted):
-        assert found[name] == (ROOT / name).read_bytes(), name
-    for name in ("migrations/env.py", "backend/tagger/bundled/model.safetensors", "backend/py.typed"):
-        assert name in wanted
-    assert not [name for name in found if name.split("/")[0] not in PACKAGES and ".dist-info/" not in name]
+    assert {file for file in packed if ".dist-info/" not in file} == wanted
+    for file in sorted(wanted):
+        assert packed[file] == (ROOT / file).read_bytes(), file
+    for file in ("migrations/env.py", "backend/tagger/bundled/model.safetensors", "backend/py.typed"):
+        assert (file in wanted) == (packages == EVERYTHING)
+    licence = next(file for file in packed if file.endswith(".dist-info/licenses/LICENSE"))
+    assert packed[licence] == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
-    with tarfile.open(built.sdist) as file:
+@pytest.mark.parametrize("name", ["surespan", "surespan-conformal"])
+def test_the_source_distribution_makes_the_same_wheel(built: dict[str, Built], name: str, tmp_path: Path) -> None:
+    with tarfile.open(built[name].sdist) as file:
         file.extractall(tmp_path / "source", filter="data")
     unpacked = next((tmp_path / "source").iterdir())
     (tmp_path / "dist").mkdir()
-    again = contents(build(unpacked, tmp_path / "dist").wheel)
-    assert again == contents(built.wheel)
+    wheel, _ = build(unpacked, tmp_path / "dist")
+    assert contents(wheel) == contents(built[name].wheel)
+
+
+def test_the_two_distributions_are_released_together() -> None:
+    """The product holds the library, of its own version, and needs what it needs."""
+    product, library = (
+        tomllib.loads((ROOT / file).read_text())["project"]
+        for file in ("pyproject.toml", "packaging/conformal/pyproject.toml")
+    )
+    assert product["version"] == library["version"] == __version__
+    assert set(library["dependencies"]) <= set(product["dependencies"])
+    assert {re.split(r"[<>=]", each)[0] for each in library["dependencies"]} == {"numba", "numpy"}
 
 
 class Installed:
-    """An environment that has the wheel and, of everything else, what the test's own environment has."""
+    """An environment with wheels of ours and, of all else, what the test's own environment has, or `only` that."""
 
-    def __init__(self, directory: Path, wheel: Path) -> None:
+    def __init__(self, directory: Path, wheels: list[Path], *, only: tuple[str, ...] | None = None) -> None:
         self.directory, self.home = directory / "env", directory / "home"
         self.home.mkdir()
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self.directory)], check=True)
         self.python = self.directory / "bin" / "python"
-        packages = next((self.directory / "lib").glob("python*")) / "site-packages"
-        # Dependencies come from here. A path named in a .pth file does not get its own .pth files read, so the
-        # working tree's editable install stays out.
-        (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--no-index", "--disable-pip-version-check", str(wheel)], check=True)
-        self.packages = packages
+        self.packages = next((self.directory / "lib").glob("python*")) / "site-packages"
+        if only is None:
+            # Dependencies come from here. A path named in a .pth file does not get its own .pth files read, so the
+            # working tree's editable install stays out.
+            (self.packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+        else:
+            self._lend(only)
+        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", "--no-index"]
+        # With its dependencies where they are lent one by one: what the wheel needs beyond them is an error.
+        subprocess.run(
+            [*pip, *(["--no-deps"] if only is None else []), "--disable-pip-version-check", *map(str, wheels)],
+            check=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        )
         self._lend_kernels()
+
+    def _lend(self, names: tuple[str, ...]) -> None:
+        """Link single distributions of the test's own environment."""
+        for name in names:
+            lent = distribution(name)
+            tops = {file.parts[0] for file in lent.files or () if ".." not in file.parts}
+            for top in tops:
+                (self.packages / top).symlink_to(Path(str(lent.locate_file(top))))
 
     def _lend_kernels(self) -> None:
         """Copy the compiled kernels of the working tree, which are of the same bytes: compiling takes half a minute."""
@@ -132,8 +178,26 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("installed"), built.wheel)
+def installed(built: dict[str, Built], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"), [each.wheel for each in built.values()])
+
+
+@pytest.fixture(scope="module")
+def library(built: dict[str, Built], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("library"), [built["surespan-conformal"].wheel], only=LIGHT)
+
+
+@pytest.mark.parametrize("page", ["README.md", "packaging/conformal/README.md"])
+def test_the_library_works_with_numpy_and_numba_alone(library: Installed, page: str) -> None:
+    example = next(code for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
+    best, marginal = library.run(str(library.python), "-c", example).splitlines()
+    assert [float(each) for each in best.strip("[]").split()] == sorted(
+        (float(each) for each in best.strip("[]").split()), reverse=True
+    )
+    assert 0 < float(marginal) < 1
+    absent = "import importlib.util as u; print([name for name in ('torch', 'flask', 'backend') if u.find_spec(name)])"
+    assert library.run(str(library.python), "-c", absent).strip() == "[]"
+    assert not (library.directory / "bin" / "surespan").exists()
 
 
 def test_the_installed_package_works_outside_the_repository(installed: Installed) -> None:
@@ -147,6 +211,7 @@ def test_the_installed_package_works_outside_the_repository(installed: Installed
     assert (installed.home / ".surespan" / "surespan.db").exists()
 
 
+@pytest.mark.e2e
 def test_the_installed_service_serves(installed: Installed) -> None:
     port, log = free_port(), installed.home / "serve.log"
     with log.open("wb") as stream:
@@ -188,6 +253,8 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> Any:
 
 def call(port: int, path: str, body: Any = None, *, timeout: float = WAIT) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=data)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", data=data, headers={"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310 - loopback
         return json.loads(answer.read())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.progress import Progress
 
 from backend.commands.errors import reported
 from backend.commands.recalibrate import echo_refit
@@ -23,10 +25,7 @@ def command(files: tuple[Path, ...], *, language: str | None, model: str | None,
     You vouch that these texts are a random sample of what is to come; the guarantee is then your own. Loading a
     file again changes nothing.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from backend.local import load_file, local_rows, refit_local
+    from backend.calibration.local import load_file, local_rows, refit_local
     from backend.store import open_store
     from backend.tagger.configured import load_configured
 
@@ -50,10 +49,10 @@ def command(files: tuple[Path, ...], *, language: str | None, model: str | None,
             notes += [f"{count:,} skipped ({reason})" for reason, count in sorted(loaded.skipped.items())]
             console.print(f"{loaded.name}: " + ", ".join([f"{loaded.texts:,} texts", *notes]), highlight=False)
         bar = bars.add_task("scoring", total=total)
-        done, made = refit_local(store, tagger, settings, reason="calibrate", progress=lambda n: bars.advance(bar, n))
+        done, refit = refit_local(store, tagger, settings, reason="calibrate", progress=lambda n: bars.advance(bar, n))
     console.print(
         f"{done.scored:,} new calibration rows, {done.inexpressible:,} of them with a label that the model cannot "
         "express (these count as misses)",
         highlight=False,
     )
-    echo_refit(made, as_json=as_json)
+    echo_refit(refit, as_json=as_json)

@@ -11,7 +11,7 @@ from backend.commands.errors import reported
 from backend.commands.server import client_for, label_studio_options, project_option, settings_for, silent
 
 if TYPE_CHECKING:
-    from backend.connect import Connected
+    from backend.connection.connect import Connected
 
 
 @click.command("connect")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--random-order",
     is_flag=True,
-    help="Declare that the tasks labelled so far were a random choice, so that their labels may calibrate.",
+    help="Declare that the tasks labelled so far were chosen at random, so that their labels may calibrate.",
 )
 @click.option("--no-flags", is_flag=True, help="Leave the label config alone: doubtful spans are then not marked.")
 @click.option("--yes", is_flag=True, help="Answer every question with yes.")
@@ -49,16 +49,16 @@ def command(
     no_flags: bool,
     yes: bool,
 ) -> None:
-    """Wire a Label Studio project to this service.
+    """Connect a Label Studio project to this service.
 
     Checks the label config, offers to add the control that marks doubtful spans, registers the backend under the
     version it answers, sets the webhook's secret, turns prelabeling on, adds tabs and an instruction, and takes in
     the annotations that are there. Doing it again changes nothing.
     """
-    from backend.connect import Connector, Wishes
-    from backend.serving.loading import ModelLoader
+    from backend.connection.connect import Connector, Wishes
+    from backend.intake.reconcile import sync_project
+    from backend.models.loading import ModelLoader
     from backend.store import open_store
-    from backend.sync import sync_project
 
     settings = settings_for(url, api_key)
     quiet = as_json
@@ -86,18 +86,18 @@ def command(
     _echo(done)
     if synced.brought_in:
         evidence = "they may calibrate" if random_order else "tasks labelled before they were drawn do not calibrate"
-        click.echo(f"Took in {synced.brought_in} annotations that were there; {evidence}.")
+        click.echo(f"Took in {synced.brought_in} existing annotations; {evidence}.")
 
 
 def _echo(done: Connected) -> None:
     labels = ", ".join(f"{name} → {label}" for name, label in done.target.labels.items())
     click.echo(f"Classes of the model and their labels: {labels}.")
     if done.folded:
-        click.echo(f"Without a label in this project, so never suggested: {', '.join(done.folded)}.")
+        click.echo(f"Not suggested, because this project has no label for them: {', '.join(done.folded)}.")
     for note in done.notes:
         click.echo(f"Note: {note}.")
     if not done.changes:
-        click.echo(f"Project {done.number} is connected already; nothing was changed ({done.version}).")
+        click.echo(f"Project {done.number} was connected already; nothing was changed ({done.version}).")
     else:
         click.echo(f"Project {done.number} is connected; predictions carry the version {done.version}.")
 

@@ -81,9 +81,9 @@ def backup_command(*, target: Path | None) -> None:
 @click.option("--project", "key", required=True, help="Id of a Label Studio project, or the whole uid of a project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget_command(*, key: str, yes: bool) -> None:
-    """Delete everything that is kept of a project: tasks, labels, thresholds, what was served, deliveries.
+    """Delete everything that is stored about a project: tasks, labels, thresholds, what was served, deliveries.
 
-    Nothing in Label Studio changes. Run `surespan disconnect` first, or its next event makes the project anew.
+    Nothing in Label Studio changes. Run `surespan disconnect` first, or its next event creates the project again.
     """
     from backend.store.projects import find_project
     from backend.store.retention import forget_project
@@ -101,7 +101,7 @@ def forget_command(*, key: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"{store.name}: delete all tasks, labels and thresholds of {name} for good?", abort=True)
         events = store.run(lambda session: forget_project(session, project))
-        click.echo(f"{store.name}: {name} is forgotten, {events:,} deliveries with it")
+        click.echo(f"{store.name}: {name} has been deleted, with {events:,} deliveries")
 
 
 @contextmanager

@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from backend.commands.errors import reported
+from backend.demo.install import ENVIRONMENT, install_label_studio
+from backend.demo.run import Plan, run_demo
+from backend.demo.screen import Screen
 
 
 @click.command("demo")
@@ -22,19 +25,15 @@ from backend.commands.errors import reported
     help="Where the demo keeps everything: both databases, logs, passwords.",
 )
 @click.option("--reset", is_flag=True, help="Forget an earlier demo: its labels, its thresholds, its users.")
-@click.option("--once", is_flag=True, help="Stop as soon as everything stands.")
-@click.option("--install-only", is_flag=True, help="Install Label Studio and start nothing.")
+@click.option("--once", is_flag=True, help="Stop as soon as everything is running.")
+@click.option("--install-only", is_flag=True, help="Only install Label Studio; start nothing.")
 @reported
 def command(*, port: int, backend_port: int, directory: Path, reset: bool, once: bool, install_only: bool) -> None:
     """Run Label Studio, the backend and a sample project on this machine.
 
     The first time installs Label Studio into an environment of its own (.surespan/label-studio-...). Ctrl-C stops
-    everything; the next start goes on where this one stopped.
+    everything; the next start continues where this one stopped.
     """
-    from backend.demo.install import ENVIRONMENT, install_label_studio
-    from backend.demo.run import Plan, run_demo
-    from backend.demo.screen import Screen
-
     screen = Screen()
     if install_only:
         with screen.working("Label Studio") as progress:

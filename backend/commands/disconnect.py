@@ -15,11 +15,11 @@ from backend.commands.server import client_for, label_studio_options, project_op
 @label_studio_options
 @reported
 def command(*, number: int, url: str | None, api_key: str | None, as_json: bool) -> None:
-    """Take back what `connect` did to a project: backend, webhook, tabs, instruction, label config, sampling.
+    """Undo what `connect` did to a project: backend, webhook, tabs, instruction, label config, sampling.
 
     What somebody has changed since stays as it is. Labels, thresholds and predictions stay too.
     """
-    from backend.disconnect import disconnect
+    from backend.connection.disconnect import disconnect
     from backend.store import open_store
 
     settings = settings_for(url, api_key)
@@ -31,4 +31,4 @@ def command(*, number: int, url: str | None, api_key: str | None, as_json: bool)
     for left in done.left:
         click.echo(f"Note: {left}.")
     if not done.changes:
-        click.echo("Nothing to take back: the project was not connected.")
+        click.echo("Nothing to undo: the project was not connected.")

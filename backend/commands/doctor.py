@@ -1,4 +1,4 @@
-"""`surespan doctor`: what is wrong with a set-up, and how to mend it."""
+"""`surespan doctor`: what is wrong with a set-up, and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from backend.commands.server import label_studio_options, settings_for
+from backend.doctor.findings import CHECKS, Finding, fail
 from backend.errors import InvalidSetting
-
-if TYPE_CHECKING:
-    from backend.doctor import Finding
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": None}
 
@@ -31,7 +28,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": None}
 @label_studio_options
 @click.option("--service-url", help="Address of `surespan serve`, for us and for Label Studio. [default: this machine]")
 @click.option("--quick", is_flag=True, help="Do not load the model.")
-@click.option("--strict", is_flag=True, help="Let warnings count as failures in the exit code.")
+@click.option("--strict", is_flag=True, help="Count warnings as failures in the exit code.")
 def command(
     *,
     numbers: tuple[int, ...],
@@ -42,15 +39,15 @@ def command(
     quick: bool,
     strict: bool,
 ) -> None:
-    """Say what is wrong with a set-up, and how to mend it.
+    """Say what is wrong with a set-up, and how to fix it.
 
     Looks at settings, database, disk, model, worker, service, Label Studio and connected projects, and changes
     nothing. Works without a running service and without a token; what cannot be seen then is skipped.
 
     Exit code 0: nothing fails; 1: something does (with --strict, or is worth a warning); 2: wrong options.
     """
-    found = _findings(numbers, url, api_key, service_url, quick=quick)
-    findings = list(found if as_json else _shown(found))
+    arriving = _findings(numbers, url, api_key, service_url, quick=quick)
+    findings = list(arriving if as_json else _shown(arriving))
     counts = {name: sum(each.state == name for each in findings) for name in _COLOURS}
     good = not counts["fail"] and not (strict and counts["warn"])
     if as_json:
@@ -64,21 +61,18 @@ def command(
 def _findings(
     numbers: tuple[int, ...], url: str | None, api_key: str | None, service_url: str | None, *, quick: bool
 ) -> Iterator[Finding]:
-    from backend.doctor import diagnose
-    from backend.doctor.findings import fail
+    from backend.doctor.run import diagnose
 
     try:
         settings = settings_for(url, api_key)
     except InvalidSetting as error:
-        yield fail("settings", str(error), "correct the variable; nothing else was looked at")
+        yield fail("settings", str(error), "correct the variable; nothing else was checked")
         return
     yield from diagnose(settings, projects=numbers, service_url=service_url, load_model=not quick)
 
 
 def _shown(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Print findings as they come in, and hand them on."""
-    from backend.doctor import CHECKS
-
     wide = max(map(len, CHECKS))
     # A pipe gets whole lines, for grep; people get lines that fit.
     width = min(shutil.get_terminal_size().columns, 120) if sys.stdout.isatty() else None
@@ -89,7 +83,7 @@ def _shown(findings: Iterable[Finding]) -> Iterator[Finding]:
             heading = each.group
         state = click.style(f"{each.state.value:<7}", fg=_COLOURS[each.state.value])
         indent = " " * (wide + 12)
-        click.echo(f"  {each.check:<{wide}}  {state} {_fit(each.found, width, indent)}")
+        click.echo(f"  {each.check:<{wide}}  {state} {_fit(each.facts, width, indent)}")
         if each.remedy:
             click.echo(f"{indent}{_fit('do: ' + each.remedy, width, indent + '    ')}")
         if each.state in {"fail", "warn"}:

@@ -10,7 +10,6 @@ import click
 
 from backend.errors import BackendError
 from backend.tagger.errors import TaggerError
-from conformal.errors import ConformalError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,6 +20,9 @@ def reported(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Numba takes half a second to import, which the help of a command need not wait for.
+        from conformal.errors import ConformalError
+
         try:
             return function(*args, **kwargs)
         except (BackendError, ConformalError, TaggerError) as error:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from backend.commands.errors import reported
+from backend.settings import load_settings
+
+if TYPE_CHECKING:
+    from backend.tagger.tagger import Tagger
 
 SEEN_WARNING = 0.02  # share of texts seen in training above which the command says so
 
@@ -39,7 +48,13 @@ SEEN_WARNING = 0.02  # share of texts seen in training above which the command s
 @click.option(
     "--merge",
     metavar="NAME",
-    help="Make one class NAME of all classes, of the model's and of the data's: entities found, whatever their class.",
+    help="Merge all classes, of the model and of the data, into one, NAME: are entities found, whatever their class?",
+)
+@click.option(
+    "--documents",
+    is_flag=True,
+    help="Join the sentences of each document (-DOCSTART- lines, # newdoc comments; a task of an export is one) and "
+    "evaluate sentences and whole texts as units, instead of all methods.",
 )
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to share the work.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
@@ -54,26 +69,20 @@ def command(
     out: Path,
     cache: Path | None,
     merge: str | None,
+    documents: bool,
     jobs: int,
     json_file: Path | None,
 ) -> None:
     """Try all methods on labelled data that the model was not trained on.
 
     Texts that it was trained on are left out. The others are decoded once; a fifth of them tunes, the rest is split
-    into calibration and test again and again. A run that was stopped goes on where it was when started again with the
-    same options.
+    into calibration and test again and again. A run that was stopped continues where it left off when started again
+    with the same options.
     """
-    import resource
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from backend.evaluation.decoding import distinct_names
     from backend.evaluation.merging import merge_classes
     from backend.evaluation.report import to_json, write_report
     from backend.evaluation.run import Plan, evaluate, prepare
-    from backend.settings import load_settings
     from backend.tagger.configured import load_configured
 
     settings = load_settings(**({} if model is None else {"model": model}))
@@ -81,6 +90,9 @@ def command(
     if merge is not None:
         tagger = merge_classes(tagger, merge)
     console = Console(stderr=True)
+    if documents:
+        _evaluate_documents(tagger, files, out=out, splits=splits, seed=seed, json_file=json_file, console=console)
+        return
     kept = cache or out / "cache"
     plan = Plan(splits=splits, seed=seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -138,7 +150,39 @@ def command(
     if seen > SEEN_WARNING * len(study.decoded):
         console.print(
             f"warning: {seen:,} of {len(study.decoded):,} texts ({about['left out, share']:.1%}) were in the model's "
-            "training data and are left out; give data that were kept apart",
+            "training data and are left out; use data that was held out",
             highlight=False,
         )
     click.echo(f"recommended: {chosen.reason}")
+
+
+def _evaluate_documents(
+    tagger: Tagger,
+    files: tuple[Path, ...],
+    *,
+    out: Path,
+    splits: int,
+    seed: int,
+    json_file: Path | None,
+    console: Console,
+) -> None:
+    import json
+
+    from backend.evaluation.documents import document_report, evaluate_documents, read_documents
+
+    texts = read_documents(files, classes=tagger.space.classes)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        shown = {name: bars.add_task(f"scoring, unit {name}", total=len(texts)) for name in ("sentence", "task")}
+        results = evaluate_documents(
+            tagger,
+            texts,
+            splits=splits,
+            seed=seed,
+            progress=lambda name, done, total: bars.update(shown[name], completed=done, total=total),
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "documents.md").write_text(document_report(results), encoding="utf-8")
+    if json_file is not None:
+        json_file.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    console.print(f"{len(texts):,} documents, {splits} splits: the table is in {out / 'documents.md'}", highlight=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from backend.commands.errors import reported
+from backend.errors import InvalidInput, NotFound
 from backend.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from backend.export import Format
+    from backend.domain.records import ProjectRecord
+    from backend.labels.export import Format
     from backend.store import Store
-    from backend.store.types import ProjectRecord
 
 _FORMATS = ("conll", "jsonl", "label-studio")
 
@@ -33,19 +37,19 @@ _FORMATS = ("conll", "jsonl", "label-studio")
     "--format",
     "form",
     type=click.Choice(_FORMATS),
-    help="What to write. [default: jsonl for stdout and files called .jsonl or .ndjson, else conll]",
+    help="What to write. [default: jsonl for stdout and files named .jsonl or .ndjson, else conll]",
 )
-@click.option("--provenance", is_flag=True, help="Say task, annotation, who, when, evidence, exclusion and votes too.")
+@click.option("--provenance", is_flag=True, help="Add task, annotation, author, time, evidence, exclusion and votes.")
 @click.option("--classes", is_flag=True, help="Write the model's classes in place of the labels that stand for them.")
 @reported
 def command(*, key: str, output: Path, form: str | None, provenance: bool, classes: bool) -> None:
     """Write the confirmed labels of a project, as its label config calls them.
 
-    Skipped tasks, bulk copies of predictions and marks of doubt are no labels and are left out. What was left out, and
+    Skipped tasks, bulk copies of predictions and marks of doubt are not labels and are left out. What was left out, and
     what CoNLL columns cannot say, is counted on stderr; no text is written with a labeling that differs from the
     confirmed one.
     """
-    from backend.export import export
+    from backend.labels.export import export
     from backend.store import open_store
 
     chosen = _format(form, output)
@@ -69,37 +73,36 @@ def command(*, key: str, output: Path, form: str | None, provenance: bool, class
 
 
 def _format(form: str | None, output: Path) -> Format:
-    from backend.export import Format
+    from backend.labels.export import Format
 
     name = output.name.lower().removesuffix(".gz")
     if name.endswith(".json"):
-        raise click.UsageError(f"expected a file called .jsonl, got {output.name}: one task a line is written")
+        raise click.UsageError(f"expected a file named .jsonl, got {output.name}: one task per line is written")
     lines = str(output) == "-" or name.endswith((".jsonl", ".ndjson"))
     if form is None:
         return Format.JSONL if lines else Format.CONLL
     chosen = Format(form)
     if str(output) != "-" and lines != (chosen is not Format.CONLL):
         # The readers tell formats by the name, so such a file could not be read again.
-        wanted = "a name without .jsonl" if chosen is Format.CONLL else "a file called .jsonl"
+        wanted = "a name without .jsonl" if chosen is Format.CONLL else "a file named .jsonl"
         raise click.UsageError(f"expected {wanted} for --format {form}, got {output.name}")
     return chosen
 
 
 def _project(store: Store, key: str) -> ProjectRecord:
-    from backend.errors import NotFound
     from backend.store.projects import find_project, list_projects
 
     with store.read() as session:
-        found = find_project(session, key)
-        if found is not None:
-            return found
+        project = find_project(session, key)
+        if project is not None:
+            return project
         known = ", ".join(each.uid for each in list_projects(session)[-20:]) or "none"
     raise NotFound(f"expected a project of this database, got {key!r}; known: {known}")
 
 
 def _classes(settings: Settings, project: ProjectRecord) -> Mapping[str, str]:
-    from backend.catchup import class_names
-    from backend.serving.loading import ModelLoader
+    from backend.calibration.score_labels import class_names
+    from backend.models.loading import ModelLoader
 
     return class_names(project.label_config, ModelLoader(settings).header().classes)
 
@@ -107,12 +110,6 @@ def _classes(settings: Settings, project: ProjectRecord) -> Mapping[str, str]:
 @contextmanager
 def _opened(output: Path) -> Iterator[Callable[[bytes], object]]:
     """Give a way to write to stdout, or to a file that gets its name only when all of it was written."""
-    import gzip
-    import os
-    import sys
-
-    from backend.errors import InvalidInput
-
     if str(output) == "-":
         yield sys.stdout.buffer.write
         return

@@ -1,4 +1,4 @@
-"""`surespan fit-transitions`: how a checkpoint's labels follow each other, learnt from labelled files."""
+"""`surespan fit-transitions`: which label follows which, learnt from labelled files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import click
+
+from backend.tagger.errors import TaggerError
 
 
 @click.command("fit-transitions")
@@ -50,9 +52,8 @@ def command(
     """Fit transitions and a temperature of a checkpoint on labelled files.
 
     They are saved beside the checkpoint as surespan-chain.safetensors and used from then on; the model's hash
-    changes, so its thresholds are fitted anew. The texts used are remembered: they are no evidence about the model.
+    changes, so its thresholds are fitted again. The texts used are remembered: they are not evidence about the model.
     """
-    from backend.tagger.errors import TaggerError
     from backend.tagger.hf.chain import save_chain
     from backend.tagger.hf.checkpoint import CHAIN_FILE, describe_checkpoint, find_folder
     from backend.tagger.hf.fitting import fit_chain
@@ -83,7 +84,7 @@ def command(
                 said.setdefault("checkpoint", model if not Path(model).is_dir() else str(folder.resolve()))
             (place / MAPPING_FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         save_chain(fitted, place / CHAIN_FILE)
-        made = describe_checkpoint(str(place))
+        checkpoint = describe_checkpoint(str(place))
     except TaggerError as error:
         raise click.ClickException(str(error)) from None
     click.echo(
@@ -92,7 +93,9 @@ def command(
     for reason, count in sorted(report.left_out.items()):
         click.echo(f"left out {count:,} texts: {reason}")
     click.echo(f"temperature {report.temperature:.4f}")
-    click.echo(f"saved {place / CHAIN_FILE}; the model is now {made.name}@{made.hash[:8]}: SURESPAN_MODEL={place}")
+    click.echo(
+        f"saved {place / CHAIN_FILE}; the model is now {checkpoint.name}@{checkpoint.hash[:8]}: SURESPAN_MODEL={place}"
+    )
 
 
 def _own(path: Path) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from backend.commands.errors import reported
 from backend.commands.server import client_for, label_studio_options, settings_for, silent
+from backend.logs import configure_logging
+from backend.settings import Settings
 
 if TYPE_CHECKING:
-    from backend.preannotate.engines import Engine
+    from backend.preannotate.engine import Engine
     from backend.preannotate.projects import ProjectReport
-    from backend.settings import Settings
 
-Progress = Callable[[str, int, int | None], None]
+Tell = Callable[[str, int, int | None], None]  # stage, done, of how many
 
 
 @click.command("preannotate")
@@ -28,18 +32,18 @@ Progress = Callable[[str, int, int | None], None]
     "--input",
     "source",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Texts instead of a project: JSONL, a Label Studio export, a text a line, or CoNLL columns; .gz too.",
+    help="Texts instead of a project: JSONL, a Label Studio export, one text per line, or CoNLL columns; .gz too.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File for the tasks with predictions: a list if called .json, else one a line.",
+    help="File for the tasks with predictions: a list if named .json, else one per line.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "json", "text", "conll"]),
-    help="What --input holds. [default: by its name; .txt is a text a line, unknown names are CoNLL]",
+    help="What --input holds. [default: by its name; .txt is one text per line, unknown names are CoNLL]",
 )
 @click.option(
     "--label-config",
@@ -54,7 +58,7 @@ Progress = Callable[[str, int, int | None], None]
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
-    help="Predict by processes of this machine, or on a Ray cluster (RAY_ADDRESS).",
+    help="Predict with processes on this machine, or on a Ray cluster (RAY_ADDRESS).",
 )
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Processes or actors. [default: one per core, at most 4]")
 @click.option(
@@ -62,7 +66,7 @@ Progress = Callable[[str, int, int | None], None]
     default=500,
     show_default=True,
     type=click.IntRange(1, 2000),
-    help="Tasks that are stored together; a kill costs at most these.",
+    help="Tasks that are stored together; a kill loses at most these.",
 )
 @label_studio_options
 @reported
@@ -83,9 +87,9 @@ def command(
 ) -> None:
     """Predict all unlabelled tasks of a project, or all texts of a file.
 
-    A run that was ended, however, goes on where it was when started again with the same options; nothing is done
-    twice. In a project, predictions count as served and tasks drawn for the blind audit stay blank, as when Label
-    Studio asks the service.
+    A run that was stopped, in whatever way, continues where it left off when started again with the same options;
+    nothing is done twice. In a project, predictions count as served and tasks drawn for the blind audit stay blank,
+    as when Label Studio asks the service.
     """
     if (number is None) == (source is None):
         raise click.UsageError("expected --project or --input, got " + ("neither" if number is None else "both"))
@@ -105,13 +109,12 @@ def command(
 
 
 def _project(settings: Settings, number: int, *, engine: Engine, batch: int, as_json: bool) -> None:
-    from backend.logs import configure_logging
     from backend.preannotate.projects import preannotate_project
     from backend.store import open_store
 
     configure_logging("WARNING")
     with open_store(settings.database_url) as store, client_for(settings) as client, _bars(quiet=as_json) as progress:
-        made = preannotate_project(
+        report = preannotate_project(
             settings,
             store,
             client,
@@ -122,28 +125,28 @@ def _project(settings: Settings, number: int, *, engine: Engine, batch: int, as_
             say=silent if as_json else click.echo,
         )
     if as_json:
-        click.echo(json.dumps(asdict(made)))
+        click.echo(json.dumps(asdict(report)))
     else:
-        _say(made)
-    if made.refused:
-        shown = ", ".join(str(each) for each in made.lacking[:10])
+        _say(report)
+    if report.refused:
+        shown = ", ".join(str(each) for each in report.lacking[:10])
         raise click.ClickException(
-            f"Label Studio did not take the predictions of {made.refused} tasks ({shown}): does the label config still "
-            "have the labels? Start the command again"
+            f"Label Studio did not take the predictions of {report.refused} tasks ({shown}): does the label config "
+            "still have the labels? Start the command again"
         )
 
 
-def _say(made: ProjectReport) -> None:
-    seconds = made.seconds["all"]
+def _say(report: ProjectReport) -> None:
+    seconds = report.seconds["all"]
     click.echo(
-        f"Project {made.project}: {made.tasks} unlabelled tasks looked at, {made.predicted} given predictions "
-        f"({made.from_lists} of them from remembered lists) of {made.version} in {seconds:.0f} s; "
-        f"{made.removed} doubled or superseded predictions removed."
+        f"Project {report.project}: {report.tasks} unlabelled tasks checked, {report.predicted} given predictions "
+        f"({report.from_lists} of them from remembered lists) of {report.version} in {seconds:.0f} s; "
+        f"{report.removed} duplicate or superseded predictions removed."
     )
-    if made.blank:
-        click.echo(f"{made.blank} tasks are drawn for the blind audit and stay blank on purpose (SURESPAN_BLIND).")
-    if made.at_work:
-        click.echo(f"{made.at_work} tasks are being worked on and were left alone: start the command again later.")
+    if report.blank:
+        click.echo(f"{report.blank} tasks are drawn for the blind audit and stay blank on purpose (SURESPAN_BLIND).")
+    if report.at_work:
+        click.echo(f"{report.at_work} tasks are being worked on and were left alone: start the command again later.")
 
 
 def _file(
@@ -170,39 +173,29 @@ def _file(
         batch,
     )
     with _bars(quiet=as_json) as progress:
-        made = preannotate_file(
+        report = preannotate_file(
             settings, wanted, engine=engine, progress=lambda done, total: progress("texts", done, total)
         )
     if as_json:
-        click.echo(json.dumps(asdict(made)))
+        click.echo(json.dumps(asdict(report)))
         return
-    if made.resumed == made.tasks:
-        click.echo(f"{output}: all {made.tasks} tasks were there already.")
+    if report.resumed == report.tasks:
+        click.echo(f"{output}: all {report.tasks} tasks were there already.")
         return
-    went_on = f", {made.resumed} of them by an earlier run" if made.resumed else ""
-    click.echo(f"{output}: {made.tasks} tasks with predictions of {made.model_version}{went_on}.")
-    if made.blank:
-        click.echo(f"{made.blank} texts have no prediction: longer than SURESPAN_MAX_TEXT, or it failed.")
+    went_on = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    click.echo(f"{output}: {report.tasks} tasks with predictions of {report.model_version}{went_on}.")
+    if report.blank:
+        click.echo(f"{report.blank} texts have no prediction: longer than SURESPAN_MAX_TEXT, or it failed.")
     if config is None:
         click.echo(
-            f"Made for labels {', '.join(made.labels)} in a control 'label' and 'Needs review' in a control 'flag'; "
+            f"Made for labels {', '.join(report.labels)} in a control 'label' and 'Needs review' in a control 'flag'; "
             "for another label config give --label-config."
         )
 
 
 @contextmanager
-def _bars(*, quiet: bool) -> Iterator[Progress]:
+def _bars(*, quiet: bool) -> Iterator[Tell]:
     """Show a bar per stage with an estimate of the time left, on stderr."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -223,6 +216,4 @@ def _bars(*, quiet: bool) -> Iterator[Progress]:
 
 
 def _cores() -> int:
-    import os
-
     return min(4, len(os.sched_getaffinity(0)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import click
+from rich.console import Console
 
 from backend.commands.errors import reported
 from backend.errors import InvalidInput
@@ -26,7 +27,7 @@ class _Task(NamedTuple):
 @click.command(name="predict")
 @click.argument("text", required=False)
 @click.option("--input", "source", type=click.File(encoding="utf-8"), help="Read tasks from a JSONL file; - is stdin.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of colours.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of colours.")
 @click.option("--alpha", help="Share of sets that may miss the right labeling. [default: SURESPAN_ALPHA or 0.05]")
 @click.option("--model", help="The tagger. [default: SURESPAN_MODEL or the bundled one]")
 @click.option("--language", help="Language of the text; identified if not given.")
@@ -55,26 +56,21 @@ def command(
     else:
         tasks = _read(source, language)
 
-    from backend.local import local_predictor  # torch is imported here, not for --help
+    from backend.calibration.local import local_predictor  # torch is imported here, not for --help
 
     predictor = local_predictor(settings)
     while part := list(islice(tasks, _CHUNK)):
-        made = predictor.predict(
-            [task.text for task in part],
-            languages=[task.language for task in part],
-            tasks=[task.name for task in part],
-        )
+        texts, languages = [task.text for task in part], [task.language for task in part]
+        predictions = predictor.predict(texts, languages=languages)
         if as_json:
-            for prediction in made:
+            for prediction in predictions:
                 click.echo(json.dumps(prediction.as_dict(), ensure_ascii=False))
             continue
 
-        from rich.console import Console
-
-        from backend.terminal import render
+        from backend.commands.terminal import render
 
         console = Console(highlight=False)
-        for prediction in made:
+        for prediction in predictions:
             console.print(render(prediction, predictor.tagger.space.classes))
             if source is not None:
                 console.rule(style="dim")

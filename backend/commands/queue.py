@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from backend.commands.errors import reported
+from backend.errors import NotFound
 from backend.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from backend.domain.records import ModelRecord, ProjectRecord
     from backend.store import Store
     from backend.store.queue import QueuedTask
-    from backend.store.types import ModelRecord, ProjectRecord
 
 
 @click.command("queue")
 @click.option("--project", "key", required=True, help="Id of a Label Studio project.")
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Most tasks to print.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Print at most this many.")
 @click.option("--claim", "who", metavar="NAME", help="Lease the tasks to this annotator; nobody else gets them.")
 @click.option(
     "--minutes",
@@ -47,14 +48,14 @@ def command(
 ) -> None:
     """Print the tasks that are most worth a look, the most valuable first.
 
-    Empty and open sets come first, then the tasks whose best labeling is most likely wrong. Audit tasks stand at random
-    places and nothing is said about them. Labelled tasks, those that somebody has open and those that are leased to
+    Empty and open sets come first, then the tasks whose best labeling is most likely wrong. Audit tasks appear at
+    random positions, without further details. Labelled tasks, those that somebody has open and those that are leased to
     someone are left out.
 
-    Labels made in this order are no random sample. In a project that gives out its tasks otherwise, --claim therefore
+    Labels made in this order are not a random sample. In a project with another order of tasks, --claim therefore
     asks for --review-order.
     """
-    from backend.review import claim, describe, fill_queue, review_queue
+    from backend.review.queue import claim, describe_task, fill_queue, review_queue
     from backend.store import open_store
     from backend.store.queue import release_claims
 
@@ -66,13 +67,13 @@ def command(
         if giver is not None:
             released = store.run(lambda session: release_claims(session, project.id, who=giver))
             click.echo(
-                json.dumps({"project": project.uid, "released": released}) if as_json else f"{released} given back."
+                json.dumps({"project": project.uid, "released": released}) if as_json else f"{released} released."
             )
             return
         fill_queue(store)
-        found: list[QueuedTask] = []
+        tasks: list[QueuedTask] = []
         if model is not None and who is not None:
-            found = claim(
+            tasks = claim(
                 store,
                 project,
                 model_id=model.id,
@@ -84,15 +85,15 @@ def command(
             )
         elif model is not None:
             with store.read() as session:
-                found = review_queue(session, project.id, model_id=model.id, settings=settings, limit=limit)
+                tasks = review_queue(session, project.id, model_id=model.id, settings=settings, limit=limit)
     if as_json:
-        click.echo(json.dumps({"project": project.uid, "tasks": [describe(each) for each in found]}))
+        click.echo(json.dumps({"project": project.uid, "tasks": [describe_task(each) for each in tasks]}))
         return
-    if not found:
-        click.echo("Nothing waits: tasks appear once predictions were made for them and nobody has labelled them yet.")
+    if not tasks:
+        click.echo("Nothing is waiting: tasks appear once they have predictions and no label.")
         return
     click.echo(f"{'task':>10}  {'worth':>7}  {'P(best)':>7}  {'set':>5}  stratum")
-    for each in found:
+    for each in tasks:
         click.echo(_line(each))
 
 
@@ -105,9 +106,8 @@ def _line(task: QueuedTask) -> str:
 
 
 def _find(settings: Settings, store: Store, key: str) -> tuple[ProjectRecord, ModelRecord | None]:
-    from backend.errors import NotFound
-    from backend.serving.loading import ModelLoader
-    from backend.serving.views import Views
+    from backend.models.loading import ModelLoader
+    from backend.models.views import Views
     from backend.store.projects import find_project, list_projects, lookup_model
 
     with store.read() as session:

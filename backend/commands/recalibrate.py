@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from backend.commands.errors import reported
 from backend.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from backend.comparison import PoolChange
-    from backend.recalibrate import Refit
+    from backend.calibration.comparison import PoolChange
+    from backend.calibration.refit import Refit
 
 
 @click.command("recalibrate")
@@ -33,35 +34,32 @@ def command(*, project: str, model: str | None, adaptive: bool | None, as_json: 
 
     A running service serves the new version within seconds; its worker then brings Label Studio up to date.
     """
-    from backend.local import refit_key
+    from backend.calibration.local import refit_key
     from backend.store import open_store
     from backend.tagger.configured import load_configured
 
     settings = load_settings(**({} if model is None else {"model": model}))
     tagger = load_configured(settings)
     with open_store(settings.database_url) as store:
-        _, made = refit_key(store, tagger, settings, key=project, reason="recalibrate", adaptive=adaptive)
-    echo_refit(made, as_json=as_json)
+        _, refit = refit_key(store, tagger, settings, key=project, reason="recalibrate", adaptive=adaptive)
+    echo_refit(refit, as_json=as_json)
 
 
-def echo_refit(made: Refit, *, as_json: bool) -> None:
+def echo_refit(refit: Refit, *, as_json: bool) -> None:
     """Print what a refit did."""
     if as_json:
-        click.echo(json.dumps(_as_dict(made)))
+        click.echo(json.dumps(_as_dict(refit)))
         return
 
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console(highlight=False)
-    version = made.version
-    if not made.changed:
-        console.print(f"Nothing changed: threshold version {version.id} serves on ({version.guarantee}).")
+    version = refit.version
+    if not refit.changed:
+        console.print(f"Nothing changed: threshold version {version.id} continues to serve ({version.guarantee}).")
         return
     table = Table(title=f"Threshold version {version.id} ({version.guarantee}, alpha {version.alpha})", box=None)
     for name in ("pool or class", "guarantee", "n before", "n", "tau before", "tau", "change", "set size"):
         table.add_column(name, justify="left" if name in {"pool or class", "guarantee"} else "right")
-    for change in made.changes:
+    for change in refit.changes:
         before = "" if change.n_before is None else f"{change.n_before:,}"
         moved = "" if change.change is None else f"{change.change:+.4f}"
         table.add_row(
@@ -75,19 +73,19 @@ def echo_refit(made: Refit, *, as_json: bool) -> None:
             _sizes(change),
         )
     console.print(table)
-    for line in _remarks(made):
+    for line in _remarks(refit):
         console.print(line)
 
 
-def _remarks(made: Refit) -> Iterator[str]:
+def _remarks(refit: Refit) -> Iterator[str]:
     """Say in words what the table does not: the gap, skipped tasks, weights."""
-    details = made.version.details
+    details = refit.version.details
     gap = details.get("gap") or {}
     if gap.get("gap") is not None:
         low, high = gap["interval_95"]
         sense = "prelabels are accepted too easily" if gap["detected"] else "chance can explain it"
         yield (
-            f"Best labeling accepted with a prelabel in view against without: {gap['gap']:+.3f} "
+            f"Acceptance of the best labeling, with minus without a prelabel in view: {gap['gap']:+.3f} "
             f"(95 % interval {low:+.3f} to {high:+.3f}): {sense}."
         )
     skips = details.get("skips") or {}
@@ -98,22 +96,22 @@ def _remarks(made: Refit) -> Iterator[str]:
         yield f"The level is adaptive: {level['level']} now, for {level['target']} in the long run."
     if "effective_n" in details:
         worth = ", ".join(f"{pool} {n:g}" for pool, n in details["effective_n"].items())
-        yield f"Selection probabilities differ, so rows are weighted; they are worth: {worth}."
+        yield f"Selection probabilities differ, so rows are weighted; effective sample sizes: {worth}."
 
 
-def _as_dict(made: Refit) -> dict[str, object]:
-    details = made.version.details
+def _as_dict(refit: Refit) -> dict[str, object]:
+    details = refit.version.details
     return {
-        "threshold_version": made.version.id,
-        "previous_version": None if made.previous is None else made.previous.id,
-        "changed": made.changed,
-        "guarantee": made.version.guarantee,
-        "alpha": made.version.alpha,
-        "evidence": made.version.evidence,
+        "threshold_version": refit.version.id,
+        "previous_version": None if refit.previous is None else refit.previous.id,
+        "changed": refit.changed,
+        "guarantee": refit.version.guarantee,
+        "alpha": refit.version.alpha,
+        "evidence": refit.version.evidence,
         "gap": details.get("gap"),
         "skips": details.get("skips"),
         "effective_n": details.get("effective_n"),
-        "pools": [_change(change) for change in made.changes],
+        "pools": [_change(change) for change in refit.changes],
     }
 
 

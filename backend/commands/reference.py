@@ -16,7 +16,8 @@ from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 
 from backend.cli import main as group
-from backend.settings import Settings, variable_of
+from backend.http.openapi import document
+from backend.settings import Settings, load_settings, variable_of
 
 _WIDTH = 100
 _COMMANDS = """# Command line
@@ -31,16 +32,16 @@ _SETTINGS = """# Settings
 Generated from the code by `python -m backend.commands.reference docs/reference`; do not edit.
 
 Every setting is an environment variable. A bad value is refused at start with its name, what was expected and what was
-got; secrets are never repeated. An empty value is the same as none where the default is empty.
+got; secrets are never repeated. An empty value counts as none where the default is empty.
 
-| variable | default | is |
+| variable | default | meaning |
 |---|---|---|
 """
 _ROUTES = """# Routes for programs
 
 Generated from the code by `python -m backend.commands.reference docs/reference`; do not edit.
 
-What `GET /api/v1/openapi.json` says, in short; the shapes of bodies and answers are there. A question mark stands after
+What `GET /api/v1/openapi.json` says, in short; the shapes of bodies and answers are there. A question mark follows
 what may be left out. How the routes behave, who may call them, and the dashboard's pages are in [http.md](http.md).
 
 | route | does | asks for | answers |
@@ -54,7 +55,7 @@ What `GET /metrics` tells Prometheus; how several processes count together is in
 figure is bad in the [runbook](../operate.md#runbook). A histogram has `_bucket`, `_sum` and `_count`. Figures of the
 *database* are the same for all replicas and are read at most every 15 s; those of the *process* the service counts.
 
-| metric | kind | from | is |
+| metric | kind | from | meaning |
 |---|---|---|---|
 """
 
@@ -103,8 +104,6 @@ def _setting(name: str, field: FieldInfo) -> str:
 
 def route_reference() -> str:
     """Return the routes of the OpenAPI document, which a test holds to those that are served."""
-    from backend.http.openapi import document
-
     said: dict[str, Any] = document()
     return _ROUTES + "".join(
         _route(method.upper(), path, operation)
@@ -128,7 +127,6 @@ def _route(method: str, path: str, operation: dict[str, Any]) -> str:
 def metric_reference() -> str:
     """Return the metrics of a service, over an empty database of its own."""
     from backend.app import create_app, service_of
-    from backend.settings import load_settings
 
     with tempfile.TemporaryDirectory() as directory:
         app = create_app(load_settings(database_url=f"sqlite:///{directory}/empty.db", model="bundled"), start=False)

@@ -6,13 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from backend.commands.errors import reported
+from backend.errors import NotFound
 from backend.settings import load_settings
 
 if TYPE_CHECKING:
+    from backend.domain.records import ProjectRecord
     from backend.store import Store
-    from backend.store.types import ProjectRecord
 
 
 @click.command("second-looks")
@@ -26,16 +29,16 @@ if TYPE_CHECKING:
 def command(
     *, project: str, model: str | None, fdr: str | None, limit: int, keep: tuple[str, ...], as_json: bool
 ) -> None:
-    """Judge the confirmed labels of a project and list those that are probably wrong.
+    """Check the confirmed labels of a project and list those that are probably wrong.
 
     Of the labels that are listed, an expected share of at most --fdr is right; docs/guarantee.md says under which
     assumptions. Reference labels to check first come in a list of their own. The service's worker makes the lists
     after each refit; this makes them now.
     """
-    from backend.catchup import score_unscored
-    from backend.local import project_view
-    from backend.looks_report import looks_report
-    from backend.second_looks import refresh_looks
+    from backend.calibration.local import project_view
+    from backend.calibration.score_labels import score_unscored
+    from backend.review.second_looks import refresh_looks
+    from backend.review.second_looks_report import looks_report
     from backend.store import open_store
     from backend.store.projects import ensure_model
     from backend.tagger.configured import load_configured
@@ -52,14 +55,14 @@ def command(
     settings = load_settings(**({} if model is None else {"model": model}))
     tagger = load_configured(settings)
     with open_store(settings.database_url) as store:
-        found, view = project_view(store, tagger, settings, key=project)
+        project_record, view = project_view(store, tagger, settings, key=project)
         with store.write() as session:
             record = ensure_model(session, view.name, view.hash, classes=view.space.classes)
-        _keep(store, found, keep)
-        score_unscored(store, found, model=record, tagger=view)
-        refresh_looks(store, found, model=record, tagger=view, fdr=fdr)
+        _keep(store, project_record, keep)
+        score_unscored(store, project_record, model=record, tagger=view, max_text=settings.max_text)
+        refresh_looks(store, project_record, model=record, tagger=view, fdr=fdr)
         with store.read() as session:
-            report = looks_report(session, found, record, base=settings.people_url, limit=limit)
+            report = looks_report(session, project_record, record, base=settings.people_url, limit=limit)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
@@ -67,7 +70,6 @@ def command(
 
 
 def _keep(store: Store, project: ProjectRecord, tasks: tuple[str, ...]) -> None:
-    from backend.errors import NotFound
     from backend.store.actions import record_action
     from backend.store.second_looks import settle_look
 
@@ -75,17 +77,14 @@ def _keep(store: Store, project: ProjectRecord, tasks: tuple[str, ...]) -> None:
         with store.write() as session:
             revision = settle_look(session, project.id, task=task)
             if revision is None:
-                raise NotFound(f"expected a task whose label was judged, got {task!r}: see the list")
+                raise NotFound(f"expected a task whose label was checked, got {task!r}: see the list")
             record_action(
                 session, project.id, who="command line", action="keep", details={"task": task, "revision": revision}
             )
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from backend.looks_report import percent, said_spans
+    from backend.review.second_looks_report import percent, said_spans
 
     console = Console(highlight=False)
     console.print(report["summary"], markup=False)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import shutil
+import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 
 from backend.commands.errors import reported
 from backend.errors import InvalidSetting
+from backend.logs import configure_logging
+from backend.serving.admission import process_threads
 from backend.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -39,7 +49,6 @@ def serve(settings: Settings) -> None:
         SchemaMismatch: when the database does not fit; better now than in every worker.
     """
     from backend.http.security import bind_address
-    from backend.logs import configure_logging
     from backend.store import open_store
 
     address = bind_address(settings)
@@ -61,11 +70,6 @@ def _count_together() -> None:
 
     Nothing may have imported prometheus_client before: it reads the name then.
     """
-    import atexit
-    import os
-    import shutil
-    import tempfile
-
     name = "PROMETHEUS_MULTIPROC_DIR"
     if os.environ.get(name):
         return
@@ -80,8 +84,6 @@ def _count_together() -> None:
 
 
 def _say_licence(settings: Settings) -> None:
-    import logging
-
     if settings.model is None:
         logging.getLogger(__name__).info(
             "the bundled weights are licensed CC BY-NC-SA 4.0 (not for commercial use); the code is Apache-2.0"
@@ -89,10 +91,6 @@ def _say_licence(settings: Settings) -> None:
 
 
 def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gunicorn has no types
-    from gunicorn.app.base import BaseApplication
-
-    from backend.serving.admission import process_threads
-
     class Application(BaseApplication):  # type: ignore[misc]
         """gunicorn's application, configured from our settings and from nothing else."""
 
@@ -109,7 +107,7 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
                 "graceful_timeout": _GRACE,
                 "keepalive": 5,
                 "proc_name": "surespan",
-                "logger_class": _logger_class(),
+                "logger_class": PlainLogger,
                 "worker_exit": _close,
                 "child_exit": _forget_figures,
                 "control_socket_disable": True,
@@ -120,8 +118,6 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
 
         def load(self) -> Flask:
             """Make the application inside the worker."""
-            import sys
-
             from backend.app import create_app
 
             # A thread that comes back from the disk waits this long for each thread that computes. At Python's own
@@ -134,22 +130,17 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
     return Application()
 
 
-def _logger_class() -> Any:  # noqa: ANN401 - gunicorn has no types
-    from gunicorn.glogging import Logger
+class PlainLogger(Logger):  # type: ignore[misc]
+    """gunicorn's messages through our own handler; requests are logged by the application."""
 
-    class PlainLogger(Logger):  # type: ignore[misc]
-        """gunicorn's messages through our own handler; requests are logged by the application."""
+    def setup(self, cfg: Any) -> None:  # noqa: ANN401, ARG002 - gunicorn's signature
+        """Leave the handlers as `configure_logging` set them."""
+        self.error_log.propagate = True
+        self.error_log.handlers[:] = []
+        self.access_log.disabled = True
 
-        def setup(self, cfg: Any) -> None:  # noqa: ANN401, ARG002 - gunicorn's signature
-            """Leave the handlers as `configure_logging` set them."""
-            self.error_log.propagate = True
-            self.error_log.handlers[:] = []
-            self.access_log.disabled = True
-
-        def access(self, *arguments: Any) -> None:  # noqa: ANN401 - gunicorn's signature
-            """Say nothing."""
-
-    return PlainLogger
+    def access(self, *arguments: Any) -> None:  # noqa: ANN401 - gunicorn's signature
+        """Say nothing."""
 
 
 def start_worker(app: Flask, settings: Settings) -> None:
@@ -160,8 +151,8 @@ def start_worker(app: Flask, settings: Settings) -> None:
     if not (service.writes.is_sqlite if settings.worker is None else settings.worker):
         return
 
-    from backend.work import TurnTakingStore
-    from backend.worker import Worker
+    from backend.jobs.context import TurnTakingStore
+    from backend.worker.worker import Worker
 
     store = TurnTakingStore(settings.database_url, service.writing, pool_size=4)
     # On SQLite there is one service, so what a worker of its name had claimed is free; elsewhere there may be others.
@@ -180,8 +171,6 @@ def start_worker(app: Flask, settings: Settings) -> None:
 
 def _forget_figures(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 - gunicorn's signature
     """Take a worker that is gone out of what counts the living; its counters stay."""
-    import os
-
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         from prometheus_client.multiprocess import mark_process_dead
 

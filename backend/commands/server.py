@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from backend.errors import InvalidSetting
+from backend.labelstudio.client import LabelStudio
 from backend.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from backend.labelstudio.client import LabelStudio
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -25,7 +23,7 @@ def label_studio_options(function: F) -> F:
     options = (
         click.option("--url", help="Address of Label Studio. [default: LABEL_STUDIO_URL]"),
         click.option("--api-key", help="Token; better given as LABEL_STUDIO_API_KEY, which other users cannot read."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and ask nothing."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and ask no questions."),
     )
     for option in reversed(options):
         function = option(function)
@@ -44,8 +42,6 @@ def client_for(settings: Settings) -> LabelStudio:
     Raises:
         InvalidSetting: when address or token are missing.
     """
-    from backend.labelstudio.client import LabelStudio
-
     if settings.label_studio_url is None:
         raise InvalidSetting("LABEL_STUDIO_URL: expected the address of Label Studio, got none; or use --url")
     if settings.label_studio_api_key is None:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 from backend.commands.errors import reported
+from backend.settings import load_settings
+from backend.tagger.errors import TaggerError
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from backend.tagger.material import Material
+    from backend.tagger.training_data import Material
 
 _SHARE = click.FloatRange(0.0, 1.0)
 # What each kind of model has as its default where both have the option.
@@ -48,7 +51,7 @@ def _default(name: str) -> str:
     multiple=True,
     help="A labelled file (CoNLL columns or a Label Studio export, .gz too). Repeat for several.",
 )
-@click.option("--project", default=None, help="Id of a project whose confirmed labels to train on, audit tasks aside.")
+@click.option("--project", default=None, help="Id of a project: train on its confirmed labels except audit tasks.")
 @click.option(
     "--dev",
     "dev",
@@ -74,7 +77,7 @@ def _default(name: str) -> str:
     default=None,
     help="Train an encoder (a folder or a hub id) with a BiLSTM and a CRF on top instead of the small network.",
 )
-@click.option("--freeze", is_flag=True, help="Leave the encoder as it is; only what stands on it learns.")
+@click.option("--freeze", is_flag=True, help="Leave the encoder as it is; only the layers on top of it learn.")
 @click.option(
     "--encoder-rate",
     type=click.FloatRange(0.0, min_open=True),
@@ -87,7 +90,7 @@ def _default(name: str) -> str:
     type=click.FloatRange(0.0, 1.0, min_open=True),
     default=0.9,
     show_default=True,
-    help="Each layer of the encoder learns this times as fast as the one above.",
+    help="Learning rate of each layer of the encoder, as a share of that of the layer above.",
 )
 @click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Batches that make one step.")
 @click.option("--hidden", type=click.IntRange(1), default=192, show_default=True, help="Width of the BiLSTM.")
@@ -115,12 +118,12 @@ def _default(name: str) -> str:
 @click.option(
     "--batch-tokens",
     type=click.IntRange(1),
-    help=f"Tokens (an encoder's: pieces) of a batch. {_default('batch_tokens')}",
+    help=f"Tokens (pieces, for an encoder) per batch. {_default('batch_tokens')}",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0.0, min_open=True),
-    help=f"Largest learning rate of the layers (but an encoder's). {_default('rate')}",
+    help=f"Largest learning rate of the layers (except an encoder's). {_default('rate')}",
 )
 @click.option(
     "--table-rate",
@@ -135,7 +138,7 @@ def _default(name: str) -> str:
     type=click.FloatRange(0.0, 1.0, max_open=True),
     default=0.15,
     show_default=True,
-    help="Share of words known by affixes and n-grams only, drawn anew for each batch.",
+    help="Share of words known by affixes and n-grams only, drawn again for each batch.",
 )
 @click.option(
     "--feature-dropout",
@@ -148,9 +151,9 @@ def _default(name: str) -> str:
 @click.option("--lower", type=_SHARE, default=0.06, show_default=True, help="Share trained on in lower case.")
 @click.option("--title", type=_SHARE, default=0.03, show_default=True, help="Share trained on in title case.")
 @click.option(
-    "--clause", type=_SHARE, default=0.2, show_default=True, help="Share that adds an entity-free clause cut from it."
+    "--clause", type=_SHARE, default=0.2, show_default=True, help="Share of texts with an entity-free clause added."
 )
-@click.option("--cut", type=_SHARE, default=0.05, show_default=True, help="Share added with its entities cut out.")
+@click.option("--cut", type=_SHARE, default=0.05, show_default=True, help="Share repeated with its entities cut out.")
 @click.option(
     "--scheme",
     type=click.Choice(["IOB2", "IOB1", "BIOES", "IO"]),
@@ -164,8 +167,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
     """Train a tagger on labelled files, or on the confirmed labels of a project.
 
     Tokenised files become text by joining their words with one space, and pass through the live tokenizer.
-    The model is written to OUT/model.safetensors. Killed, the same command continues after the last finished epoch;
-    with --encoder, after the last 200 steps.
+    The model is written to OUT/model.safetensors. If it is killed, the same command continues after the last finished
+    epoch; with --encoder, after the last 200 steps.
 
     With --project, labels of audit and blind tasks are left to calibration; what was used is recorded, and the
     project's labels are scored under the new model as soon as a process runs with SURESPAN_MODEL=OUT.
@@ -174,7 +177,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
     wrong = sorted(given & set(_WORDS_ONLY if options["encoder"] else _ENCODER_ONLY))
     if wrong:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise click.UsageError(f"{flags} {'does not go' if options['encoder'] else 'goes only'} with --encoder")
+        raise click.UsageError(f"{flags} {'cannot be used' if options['encoder'] else 'is only used'} with --encoder")
     if not options["data"] and options["project"] is None:
         raise click.UsageError("give --data FILE or --project ID")
     for name, (words, encoder) in _SHARED.items():
@@ -182,8 +185,6 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
             options[name] = encoder if options["encoder"] else words
     # torch takes a second or two to import, which `surespan train --help` need not wait for.
     import torch
-
-    from backend.tagger.errors import TaggerError
 
     torch.set_num_threads(options["threads"])
     try:
@@ -193,9 +194,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
 
 
 def _train(options: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from backend.tagger.material import gather
+    from backend.tagger.training_data import gather
     from conformal.labels import Scheme
 
     screen = Console(stderr=True)
@@ -210,10 +209,9 @@ def _train(options: dict[str, Any]) -> None:
     if options["project"] is None:
         _learn(material, options)
         return
-    from backend.labelstudio.identity import ModelHeader
-    from backend.project_training import add_labels, hand_over, read_project
-    from backend.settings import load_settings
+    from backend.labels.training_sets import add_labels, hand_over, read_project
     from backend.store import open_store
+    from backend.tagger.identity import ModelHeader
 
     with open_store(load_settings().database_url) as store:
         labels = read_project(store, options["project"])
@@ -239,7 +237,7 @@ def _learn(material: Material, options: dict[str, Any]) -> tuple[str, str, tuple
         from backend.tagger.encoder.training import EncoderTraining
         from backend.tagger.encoder.training_run import train_encoder
 
-        made = train_encoder(
+        saved = train_encoder(
             material,
             out,
             encoder=options["encoder"],
@@ -254,10 +252,10 @@ def _learn(material: Material, options: dict[str, Any]) -> tuple[str, str, tuple
             name=name,
             resume=options["resume"],
         )
-        return made.name, made.hash, made.classes
+        return saved.name, saved.hash, saved.classes
     from backend.tagger.corpus import Variation
     from backend.tagger.model import load_model
-    from backend.tagger.tagger import model_directory
+    from backend.tagger.model_files import model_directory
     from backend.tagger.training import TrainingConfig
     from backend.tagger.training_run import train_words
 

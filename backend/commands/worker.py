@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import click
 
 from backend.commands.errors import reported
+from backend.logs import configure_logging
 from backend.settings import load_settings
 
 
 @click.command("worker")
-@click.option("--once", is_flag=True, help="Work until nothing is left to do, then stop.")
+@click.option("--once", is_flag=True, help="Work until there is nothing left to do, then stop.")
 @reported
 def command(*, once: bool) -> None:
     """Process what Label Studio sent: labels, scores, refits, and everything that follows.
@@ -17,14 +21,10 @@ def command(*, once: bool) -> None:
     A service on SQLite does this itself. Several workers may run at once on PostgreSQL. Stops after the step under
     way when told to (SIGTERM, Ctrl-C); a worker that is killed loses nothing.
     """
-    import signal
-    import sys
-
-    from backend.logs import configure_logging
-    from backend.serving.loading import ModelLoader
-    from backend.serving.views import Views
+    from backend.models.loading import ModelLoader
+    from backend.models.views import Views
     from backend.store import open_store
-    from backend.worker import Worker
+    from backend.worker.worker import Worker
 
     settings = load_settings()
     configure_logging(settings.log_level)

@@ -1,1 +1,1 @@
-"""The pages that a project lead keeps open: rendered here, charts by plotly.js, nothing from another machine."""
+"""The pages that a project lead keeps open: rendered here, charts too; no script, nothing from elsewhere."""

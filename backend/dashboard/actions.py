@@ -9,16 +9,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from backend.alpha import plain_alpha
 from backend.dashboard.subject import Subject
+from backend.domain.alpha import plain_alpha
 from backend.errors import NotFound
+from backend.jobs.kinds import queue_publish, queue_refit, queue_second_looks, queue_sync
 from backend.labelstudio.payloads import InvalidPayload
-from backend.looks_report import JOB
 from backend.store.actions import record_action
-from backend.store.jobs import enqueue_job
 from backend.store.monitor import acknowledge_alarm, load_alarm
 from backend.store.overview import VersionSummary, version_summary
-from backend.store.projects import set_project_options
+from backend.store.projects import set_project_alpha
 from backend.store.second_looks import settle_look
 from backend.store.thresholds import activate_version
 
@@ -29,10 +28,10 @@ DONE = {
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
     SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
     ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
-    KEEP: "The label is kept as right and leaves the list; it is looked at again only if it changes.",
-    SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if it still holds then.",
+    KEEP: "The label counts as right and leaves the list; it comes back only if it changes.",
+    SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if its cause persists.",
 }
-_UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the page of the project"
+_UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the project's page"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
                 ),
                 (
                     "A refit makes the version that carries it; until that serves, sets stay as they are. Live "
-                    "coverage is counted per alpha, so its figures begin anew."
+                    "coverage is counted per alpha, so its figures start again."
                 ),
             ),
             f"Change alpha to {alpha}",
@@ -143,11 +142,11 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
             (
                 alarm.message,
                 (
-                    "Do so when somebody acts on it. It is counted no more and stays in the list; if what raised it "
-                    "still holds after a week, it is raised again."
+                    "Do so when somebody acts on it. It stays in the list but no longer counts as active; if its cause "
+                    "persists after a week, it is raised again."
                 ),
             ),
-            "It is seen to",
+            "Mark as seen",
             {"alarm": str(alarm.id)},
         )
     raise NotFound(_UNKNOWN)
@@ -164,25 +163,23 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
         if action == ALPHA:
             alpha = read_alpha(given)
             details = {"from": subject.wanted_alpha, "to": alpha}
-            set_project_options(session, project.id, alpha=alpha)
-        reason = {"reason": f"asked for by {who}" if action == REFIT else f"alpha {details['to']}, by {who}"}
-        details["job"] = enqueue_job(
-            session, "refit", key=f"refit:{project.uid}", project_id=project.id, payload=reason
-        )
+            set_project_alpha(session, project.id, alpha=alpha)
+        reason = f"asked for by {who}" if action == REFIT else f"alpha {details['to']}, by {who}"
+        details["job"] = queue_refit(session, project, reason=reason)
     elif action == SYNC:
-        details["job"] = enqueue_job(session, "sync", key=f"sync:{project.uid}", project_id=project.id)
+        details["job"] = queue_sync(session, project)
     elif action == ROLLBACK:
         version = _version(subject, given)
         before = activate_version(session, version.id, reason=f"roll-back by {who}").previous_id
-        set_project_options(session, project.id, alpha=version.alpha)
-        job = enqueue_job(session, "publish", key=f"publish:{project.uid}", project_id=project.id)
+        set_project_alpha(session, project.id, alpha=version.alpha)
+        job = queue_publish(session, project)
         details = {"version": version.id, "before": before, "alpha": version.alpha, "job": job}
     elif action == KEEP:
         task = _task(given)
         revision = settle_look(session, project.id, task=task)
         if revision is None:
-            raise NotFound("expected a task whose label was judged, got another: see the list of second looks")
-        job = enqueue_job(session, JOB, key=f"{JOB}:{project.uid}", project_id=project.id)
+            raise NotFound("expected a task whose label was checked, got another: see the list of second looks")
+        job = queue_second_looks(session, project)
         details = {"task": task, "revision": revision, "job": job}
     elif action == SEEN:
         alarm = load_alarm(session, project.id, alarm_id=_number(given.get("alarm", "")))
@@ -218,9 +215,9 @@ def _number(raw: str) -> int:
 
 def _version(subject: Subject, given: Mapping[str, str]) -> VersionSummary:
     number = _number(given.get("version", ""))
-    found = None
+    version = None
     if subject.model is not None:
-        found = version_summary(subject.session, subject.project.id, model_id=subject.model.id, version_id=number)
-    if found is None:
+        version = version_summary(subject.session, subject.project.id, model_id=subject.model.id, version_id=number)
+    if version is None:
         raise NotFound("expected a version of this project and its model, got another: see its threshold history")
-    return found
+    return version

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date
 from typing import Any
 
-from backend.dashboard.charts import Point, bar_chart, count_chart, line_chart, stacked_chart
+from backend.calibration.evidence import Evidence
+from backend.dashboard.charts import Estimate, count_chart, interval_chart, line_chart, stacked_chart
 from backend.dashboard.figures import Column, Figure, columns
 from backend.dashboard.subject import Subject
-from backend.evidence import Evidence
-from backend.judging import ADDED, KEPT, LEFT, RELABELLED, REMOVED
-from backend.monitor_report import coverage_report, gap_report, task_figure
+from backend.monitoring.report import coverage_report, gap_report, task_figure
+from backend.monitoring.set_coverage import ADDED, KEPT, LEFT, RELABELLED, REMOVED
 from backend.store.judgements import EXCLUDED, STRATUM, CoverageRow, add_up
 from backend.store.overview import coverage_before, coverage_days
 from conformal.monitor.coverage import clopper_pearson, confidence_sequence
@@ -28,11 +27,11 @@ ROLES = {
     WORDS[EXCLUDED]: "third",
 }
 FATES = {
-    KEPT: "kept: the label was right",
+    KEPT: "confirmed: the label was right",
     RELABELLED: "given another label",
     REMOVED: "removed: no entity",
     ADDED: "made an entity",
-    LEFT: "left: no entity, as proposed",
+    LEFT: "left alone: no entity, as proposed",
 }
 NEEDS = (
     "Nothing to show yet. Figures appear as soon as people label tasks that this service has shown; the first ones "
@@ -43,8 +42,8 @@ NEEDS = (
 def over_time(subject: Subject) -> Figure:
     """Coverage so far, day by day, with an interval that may be looked at every day."""
     rows: list[tuple[Any, ...]] = []
-    lines: dict[str, list[tuple[date, float, float, float]]] = {}
-    found = (
+    lines: dict[str, list[Estimate]] = {}
+    days = (
         []
         if subject.model is None
         else coverage_days(
@@ -63,18 +62,18 @@ def over_time(subject: Subject) -> Figure:
             subject.session, subject.project.id, model_id=subject.model.id, before=subject.since, alpha=subject.alpha
         )
     )
-    for day, kind, judged, covered in found:
+    for day, kind, judged, covered in days:
         before = sums.get(kind, (0, 0))
         so_far = sums[kind] = (before[0] + judged, before[1] + covered)
         low, high = confidence_sequence(so_far[1], so_far[0])
         share = so_far[1] / so_far[0]
         rows.append((day, _word(kind), judged, covered, share, low, high, subject.target))
         if kind != EXCLUDED:
-            lines.setdefault(_word(kind), []).append((day.isoformat(), share, low, high))  # type: ignore[arg-type]
+            lines.setdefault(_word(kind), []).append(Estimate(day, share, low, high))
     return Figure(
         "coverage-over-time",
         "Live coverage over time",
-        f"Share of labels that the set held, added up from the first label on, for sets served at alpha "
+        f"Share of labels that the set contained, counted from the first label on, for sets served at alpha "
         f"{subject.alpha}; the band holds the true share on all days at once with probability 95 %, so it may be "
         "looked at daily. Only labels made without a prelabel say whether the promise holds.",
         columns(
@@ -100,8 +99,8 @@ def by_worth(subject: Subject) -> Figure:
     tasks = _tasks(subject)
     rows = []
     for guarantee, kind in sorted({(row.guarantee, row.kind) for row in tasks}):
-        made = task_figure(add_up(row for row in tasks if (row.guarantee, row.kind) == (guarantee, kind)))
-        rows.append((guarantee, _word(kind), *_coverage(made)))
+        figure = task_figure(add_up(row for row in tasks if (row.guarantee, row.kind) == (guarantee, kind)))
+        rows.append((guarantee, _word(kind), *_coverage(figure)))
     return Figure(
         "coverage-by-guarantee",
         "Coverage by what was promised",
@@ -142,13 +141,13 @@ def by_length(subject: Subject) -> Figure:
 def by_class(subject: Subject) -> Figure:
     """How often an entity's class was among its span's labels."""
     rows: list[tuple[Any, ...]] = []
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[Estimate]] = {}
     for each in coverage_report(subject.rows)["classes"]:
         entities, covered = each["entities"], each["covered"]
         low, high = clopper_pearson(covered, entities)
         rows.append((each["class"], _word(each["kind"]), entities, covered, each["coverage"], low, high))
         if entities and each["kind"] != EXCLUDED:
-            points.setdefault(_word(each["kind"]), []).append((each["class"], each["coverage"], low, high))
+            points.setdefault(_word(each["kind"]), []).append(Estimate(each["class"], each["coverage"], low, high))
     return Figure(
         "coverage-by-class",
         "Live coverage by class",
@@ -167,17 +166,18 @@ def by_class(subject: Subject) -> Figure:
         ),
         tuple(rows),
         NEEDS,
-        chart=bar_chart(points, target=subject.target, roles=ROLES),
+        chart=interval_chart(points, target=subject.target, roles=ROLES),
     )
 
 
 def shown(subject: Subject) -> Figure:
     """Coverage of the labelings that were listed."""
     rows = []
-    for kind, each in coverage_report(subject.rows)["overall"].items():
+    for kind, each in coverage_report(subject.rows)["whole"].items():
         if each["judged"]:
             interval = clopper_pearson(each["shown"], each["judged"])
-            rows.append((_word(kind), each["judged"], each["coverage"], each["shown_coverage"], *interval))
+            share = each["shown"] / each["judged"]
+            rows.append((_word(kind), each["judged"], each["coverage"], share, *interval))
     return Figure(
         "coverage-of-shown",
         "Coverage of the labelings shown",
@@ -192,6 +192,37 @@ def shown(subject: Subject) -> Figure:
             "95 % to",
             count=[1],
             share=[2, 3, 4, 5],
+        ),
+        tuple(rows),
+        NEEDS,
+    )
+
+
+def documents(subject: Subject) -> Figure:
+    """Coverage of all sentences and of whole texts, beside the promise about one drawn sentence a task."""
+    report = coverage_report(subject.rows)
+    rows = []
+    for kind, each in report["overall"].items():
+        units, whole = report["units"][kind], report["whole"][kind]
+        if each["judged"]:
+            shares = (each["coverage"], units["judged"], units["coverage"], whole["judged"], whole["coverage"])
+            rows.append((_word(kind), each["judged"], *shares))
+    return Figure(
+        "coverage-of-documents",
+        "Sentences and whole texts",
+        "A text of several sentences has a set for each. The promise is about one sentence of each task and pool, "
+        "drawn by lot; all sentences together, and texts all of whose sets held the label, are counted beside it "
+        "without a promise.",
+        columns(
+            "Labels made",
+            "Drawn sentences",
+            "Covered",
+            "All sentences",
+            "Covered",
+            "Whole texts",
+            "Covered",
+            count=[1, 3, 5],
+            share=[2, 4, 6],
         ),
         tuple(rows),
         NEEDS,
@@ -222,7 +253,7 @@ def sizes(subject: Subject) -> Figure:
         "set-sizes",
         "Sizes of the sets",
         "A set of one labeling leaves no doubt at this alpha; an empty one says that the text is unlike those "
-        "labelled; an open one could not be closed, for want of labels or because too many labelings are possible.",
+        "labelled; an open one could not be closed, because of too few labels or too many possible labelings.",
         columns(
             "Language",
             "Labelled tasks",
@@ -249,7 +280,7 @@ def flags(subject: Subject) -> Figure:
     return Figure(
         "flags",
         "What became of amber spans",
-        "Spans that could carry more than one label are marked; where most are kept as they were, the marks cost more "
+        "Spans that could carry more than one label are marked; if most are kept as they were, the marks cost more "
         "looks than they find errors, and a larger alpha gives fewer.",
         columns("Outcome", "Spans", "Share", count=[1], share=[2]),
         rows,
@@ -261,19 +292,19 @@ def flags(subject: Subject) -> Figure:
 
 def gap(subject: Subject) -> Figure:
     """How much the prelabel sways people."""
-    found = gap_report(subject.rows)
+    report = gap_report(subject.rows)
     rows = []
     for kind in (Evidence.ASSISTED.value, Evidence.BLIND.value):
-        total, accepted = found[kind]["total"], found[kind]["accepted"]
+        total, accepted = report[kind]["total"], report[kind]["accepted"]
         if total:
             low, high = clopper_pearson(accepted, total)
             rows.append((_word(kind), total, accepted, accepted / total, low, high))
-    lead = f"{found['sentence']} {found['advice']}" if rows else ""
+    lead = f"{report['sentence']} {report['advice']}" if rows else ""
     return Figure(
         "anchoring-gap",
         "Anchoring: does the prelabel sway people?",
         "If people keep the best labeling more often when they see it than they choose it without, labels made in its "
-        "view are biased towards the model, and thresholds from them are too tight.",
+        "view are biased towards the model, and thresholds based on them are too tight.",
         columns(
             "Labels made",
             "Labels",
@@ -285,7 +316,7 @@ def gap(subject: Subject) -> Figure:
             share=[3, 4, 5],
         ),
         tuple(rows),
-        "Nothing to show yet. It takes labels made with a prelabel in view and labels of blind tasks, which are shown "
+        "Nothing to show yet. It needs labels made with a prelabel in view and labels of blind tasks, which are shown "
         "blank.",
         lead=lead,
     )
@@ -303,13 +334,13 @@ def _coverage(figure: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _grouped(subject: Subject, group: str, what: str, name: str, title: str, note: str) -> Figure:
     rows: list[tuple[Any, ...]] = []
-    points: dict[str, list[Point]] = {}
-    found = coverage_report(subject.rows)[group]
-    for each in sorted(found, key=lambda one: _place(one[what])):
+    points: dict[str, list[Estimate]] = {}
+    groups = coverage_report(subject.rows)[group]
+    for each in sorted(groups, key=lambda one: _place(one[what])):
         rows.append((each[what], _word(each["kind"]), *_coverage(each)))
         if each["judged"] and each["kind"] != EXCLUDED:
-            point = (each[what], each["coverage"], *each["interval_95"])
-            points.setdefault(_word(each["kind"]), []).append(point)
+            low, high = each["interval_95"]
+            points.setdefault(_word(each["kind"]), []).append(Estimate(each[what], each["coverage"], low, high))
     return Figure(
         name,
         title,
@@ -317,7 +348,7 @@ def _grouped(subject: Subject, group: str, what: str, name: str, title: str, not
         (Column(what.capitalize()), Column("Labels made"), *_COVERAGE),
         tuple(rows),
         NEEDS,
-        chart=bar_chart(points, target=subject.target, roles=ROLES),
+        chart=interval_chart(points, target=subject.target, roles=ROLES),
     )
 
 
@@ -346,6 +377,7 @@ MAKERS: dict[str, Callable[[Subject], Figure]] = {
     "coverage-by-class": by_class,
     "coverage-by-guarantee": by_worth,
     "coverage-of-shown": shown,
+    "coverage-of-documents": documents,
     "set-sizes": sizes,
     "flags": flags,
     "anchoring-gap": gap,

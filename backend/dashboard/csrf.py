@@ -21,19 +21,19 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 def token() -> str:
     """Return the token of this browser, a new one if it has none."""
-    found = getattr(g, "surespan_token", None)
-    if found is None:
+    known = getattr(g, "surespan_token", None)
+    if known is None:
         sent = request.cookies.get(COOKIE, "")
-        found = g.surespan_token = sent if _TOKEN.fullmatch(sent) else secrets.token_urlsafe(32)
-    return str(found)
+        known = g.surespan_token = sent if _TOKEN.fullmatch(sent) else secrets.token_urlsafe(32)
+    return str(known)
 
 
 def keep(response: Response) -> Response:
     """Send the token's cookie with a page that holds a form."""
-    found = getattr(g, "surespan_token", None)
-    if found is not None and request.cookies.get(COOKIE) != found:
+    known = getattr(g, "surespan_token", None)
+    if known is not None and request.cookies.get(COOKIE) != known:
         response.set_cookie(
-            COOKIE, found, path="/dashboard", httponly=True, samesite="Strict", secure=request.is_secure
+            COOKIE, known, path="/dashboard", httponly=True, samesite="Strict", secure=request.is_secure
         )
     return response
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any
+
+from backend.dashboard.charts import Chart
 
 Value = str | int | float | date | datetime | None
-Chart = dict[str, Any]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -101,8 +101,8 @@ class Figure:
 
     def links_of(self, row: int) -> tuple[Link, ...]:
         """Return where a row leads: nowhere, to one place or to several."""
-        found = self.links[row]
-        return () if found is None else (found,) if isinstance(found, Link) else found
+        link = self.links[row]
+        return () if link is None else (link,) if isinstance(link, Link) else link
 
     def as_csv(self) -> str:
         """Return the numbers as they are, shares between 0 and 1, moments in UTC; nothing that a sheet would run."""

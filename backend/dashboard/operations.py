@@ -9,39 +9,40 @@ from urllib.parse import quote
 
 from flask import url_for
 
-from backend.alarms import ADVICE
+from backend.calibration.evidence import Evidence, count_evidence
 from backend.dashboard.actions import SEEN
 from backend.dashboard.charts import step_chart
 from backend.dashboard.coverage import WORDS
 from backend.dashboard.figures import Figure, Link, columns
 from backend.dashboard.subject import Subject
-from backend.evidence import Evidence, count_evidence
-from backend.http.reconciliation import describe
-from backend.review import in_review_order, review_queue
+from backend.domain.records import AlarmRecord
+from backend.http.reconciliation import describe_sync
+from backend.monitoring.alarms import ADVICE
+from backend.review.queue import in_review_order, review_queue
 from backend.store.actions import list_actions
+from backend.store.aside import Aside, list_aside
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import list_jobs
 from backend.store.monitor import DRIFT, list_alarms, list_monitors
 from backend.store.overview import threshold_history, version_summaries
 from backend.store.thresholds import list_activations, load_thresholds
-from backend.store.types import AlarmRecord
 from conformal.monitor.martingale import ALARM
 
-VERSIONS, QUEUE, ALARMS, JOBS, ACTIONS = 30, 25, 25, 20, 30
+VERSIONS, QUEUE, ALARMS, JOBS, ACTIONS, REASONS = 30, 25, 25, 20, 30, 4
 EXCLUSIONS = {
-    "undrawn": "shown before its place was drawn, or in an order nobody knows",
+    "undrawn": "shown before it was drawn, or in an unknown order",
     "queue": "labelled while the model's doubt decided the order of work",
-    "sequential": "labelled in an order nobody vouches for",
+    "sequential": "labelled in an order that nobody vouches for",
     "trained": "the model was trained on it",
     "skipped": "skipped",
     "bulk": "copied in bulk from predictions",
     "withdrawn": "withdrawn",
 }
 DOING = {
-    "refit": "fit thresholds again",
-    "rollback": "serve an earlier version",
-    "sync": "reconcile",
-    "alpha": "alpha",
+    "refit": "refitted thresholds",
+    "rollback": "rolled back to an earlier version",
+    "sync": "reconciled with Label Studio",
+    "alpha": "changed alpha",
     "keep": "found a label right at a second look",
     "seen": "marked an alarm as seen",
 }
@@ -49,7 +50,7 @@ DOING = {
 
 def thresholds(subject: Subject) -> Figure:
     """Show the versions, newest first, each with a way back to it."""
-    found = (
+    versions = (
         []
         if subject.model is None
         else version_summaries(subject.session, subject.project.id, model_id=subject.model.id, limit=VERSIONS)
@@ -58,7 +59,7 @@ def thresholds(subject: Subject) -> Figure:
     rows = tuple(
         (
             each.id,
-            "serves now" if each.id == active else "",
+            "in use" if each.id == active else "",
             each.created_at,
             each.alpha,
             each.method,
@@ -66,7 +67,7 @@ def thresholds(subject: Subject) -> Figure:
             each.guarantee,
             each.details.get("rows", each.n),
         )
-        for each in found
+        for each in versions
     )
     links = tuple(
         None
@@ -76,18 +77,18 @@ def thresholds(subject: Subject) -> Figure:
             url_for("dashboard.ask", uid=subject.project.uid, action="rollback", version=each.id),
             f"Roll back to version {each.id}",
         )
-        for each in found
+        for each in versions
     )
-    history = threshold_history(subject.session, sorted(each.id for each in found))
+    history = threshold_history(subject.session, sorted(each.id for each in versions))
     return Figure(
         "thresholds",
         "Threshold history",
         "A version is made whenever thresholds are fitted again and never changes; the chart shows the thresholds of "
-        "the pools with most labels (higher means larger sets), and gaps where there are too few labels for any limit.",
+        "the pools with most labels (higher means larger sets), with gaps where labels are too few for a limit.",
         columns(
             "Version",
             "State",
-            "Made at (UTC)",
+            "Created (UTC)",
             "Alpha",
             "Method",
             "Evidence",
@@ -97,7 +98,7 @@ def thresholds(subject: Subject) -> Figure:
             time=[2],
         ),
         rows,
-        f"No version yet: the starter calibration serves. The first one is made after "
+        f"No version yet: the starter calibration is used. The first one is made after "
         f"{subject.settings.refit_every_labels or 20} labels, or after {subject.settings.refit_every_minutes:g} "
         "minutes with any new label; Refit now does it at once.",
         chart=step_chart(history),
@@ -107,7 +108,7 @@ def thresholds(subject: Subject) -> Figure:
 
 def pools(subject: Subject) -> Figure:
     """Show the thresholds that serve now."""
-    found = [] if subject.version is None else load_thresholds(subject.session, subject.version.id)
+    serving = [] if subject.version is None else load_thresholds(subject.session, subject.version.id)
     worth: Mapping[str, str] = {} if subject.version is None else subject.version.details.get("guarantees", {})
     rows = tuple(
         (
@@ -118,16 +119,16 @@ def pools(subject: Subject) -> Figure:
             each.tau,
             worth.get(each.pool, "") if each.kind == "pool" else "",
         )
-        for each in found
+        for each in serving
     )
     return Figure(
         "pools",
-        "Thresholds that serve now",
+        "Thresholds in use",
         "Texts of one pool share a threshold; strata with too few labels are pooled with their neighbours. Labels out "
         "of reach are labelings that the model cannot express; they count against the threshold.",
         columns("Kind", "Pool or class", "Labels", "Out of reach", "Threshold", "Guarantee", count=[2, 3], number=[4]),
         rows,
-        "No thresholds of your own yet: those of the starter calibration serve, which promise nothing for your texts.",
+        "No thresholds of your own yet: the starter calibration is used, which promises nothing for your texts.",
     )
 
 
@@ -139,7 +140,7 @@ def evidence(subject: Subject) -> Figure:
     left: dict[str, int] = {}
     for cell in subject.excluded:
         if cell.n:
-            left[cell.exclusion] = left.get(cell.exclusion, 0) + cell.n
+            left[cell.exclusion] = left.get(cell.exclusion, 0) + cell.tasks
     rows += [(EXCLUSIONS.get(reason, reason), "left out", n) for reason, n in sorted(left.items())]
     skips = {} if subject.version is None else subject.version.details.get("skips") or {}
     lead = ""
@@ -163,24 +164,24 @@ def evidence(subject: Subject) -> Figure:
 
 def activations(subject: Subject) -> Figure:
     """When which version began to serve."""
-    found = (
+    changes = (
         []
         if subject.model is None
         else list_activations(subject.session, subject.project.id, model_id=subject.model.id, limit=VERSIONS)
     )
     return Figure(
         "activations",
-        "What served when",
-        "Each time another version began to serve, and why; a roll-back is one of these too.",
-        columns("At (UTC)", "Version", "Before it", "Why", count=[1, 2], time=[0]),
-        tuple((each.at, each.version_id, each.previous_id, each.reason) for each in found),
-        "Nothing yet: the first refit activates the first version.",
+        "Which version was in use when",
+        "Each time another version came into use, and why; roll-backs included.",
+        columns("At (UTC)", "Version", "Replaced", "Why", count=[1, 2], time=[0]),
+        tuple((each.at, each.version_id, each.previous_id, each.reason) for each in changes),
+        "Nothing yet: the first refit will activate the first version.",
     )
 
 
 def queue(subject: Subject) -> Figure:
     """Show what to look at next."""
-    found = (
+    tasks = (
         []
         if subject.model is None
         else review_queue(
@@ -198,7 +199,7 @@ def queue(subject: Subject) -> Figure:
             each.stratum,
             each.served_at,
         )
-        for each in found
+        for each in tasks
     )
     base = subject.settings.people_url
     followed = in_review_order(subject.session, subject.project.id)
@@ -206,48 +207,48 @@ def queue(subject: Subject) -> Figure:
     if followed and base and subject.project.key.isdigit():
         place = f"{base.rstrip('/')}/projects/{subject.project.key}/data?task="
         links = tuple(
-            Link("Open", place + quote(each.task), f"Open task {each.task} in Label Studio") for each in found
+            Link("Open", place + quote(each.task), f"Open task {each.task} in Label Studio") for each in tasks
         )
     return Figure(
         "queue",
         "Review queue",
-        "Unlabelled tasks, the one most worth a look first: empty and open sets, then by the doubt about the best "
-        "labeling, the spans expected to be wrong in it, its flags and how new the text is. Audit tasks stand at "
-        "random places. Tasks that somebody has open or has claimed are left out. Labels made in this order are no "
+        "Unlabelled tasks, those most worth a look first: empty and open sets, then by the doubt about the best "
+        "labeling, the spans expected to be wrong in it, its flags and how new the text is. Audit tasks appear at "
+        "random positions. Tasks that somebody has open or has claimed are left out. Labels in this order are not a "
         "random sample: "
         + (
             "only those of audit tasks may set thresholds."
             if followed
-            else "this project gives its tasks out otherwise and all its labels count, so do not work down this list "
+            else "this project uses another order and all its labels count, so do not work down this list "
             "by hand. To follow it, choose uncertainty sampling in Label Studio or claim tasks with --review-order; "
             "from then on only audit tasks set thresholds."
         ),
         columns(
             "Task",
-            "Worth of a look",
-            "Probability of the best",
+            "Value of a look",
+            "Probability of the best labeling",
             "Set size",
             "Stratum",
-            "Shown at (UTC)",
+            "Shown (UTC)",
             number=[1],
             share=[2],
             time=[5],
         ),
         rows,
-        "Nothing waits. Tasks appear here once predictions were made for them and nobody has labelled them yet.",
+        "Nothing is waiting. Tasks appear here once they have predictions and no label.",
         links=links,
     )
 
 
 def alarms(subject: Subject) -> Figure:
     """Show what the monitors raised, and what to do."""
-    found = list_alarms(subject.session, subject.project.id, limit=ALARMS)
+    raised = list_alarms(subject.session, subject.project.id, limit=ALARMS)
     rows = []
-    for each in found:
+    for each in raised:
         advice = ADVICE.get(each.kind, "")
         rows.append(
             (
-                "seen" if each.acknowledged_at else "stands",
+                "seen" if each.acknowledged_at else "active",
                 each.kind,
                 each.stratum or "all",
                 each.raised_at,
@@ -258,13 +259,13 @@ def alarms(subject: Subject) -> Figure:
     return Figure(
         "alarms",
         "Alarms",
-        "Each kind is ever raised without cause with a probability of about 5 %, however often it is looked at; an "
-        "alarm changes nothing by itself. One that was seen is raised again after a week if what raised it still "
-        "holds then.",
-        columns("State", "Kind", "Where", "Raised at (UTC)", "What was seen", "What to do", time=[3]),
+        "Each kind is raised without cause with a probability of about 5 % in all, however often it is checked; an "
+        "alarm changes nothing by itself. One marked as seen is raised again after a week if its cause "
+        "persists.",
+        columns("State", "Kind", "Where", "Raised (UTC)", "What was observed", "What to do", time=[3]),
         tuple(rows),
-        "No alarm was ever raised. Drift, coverage below target and a proven sway of prelabels would stand here.",
-        links=tuple(_seen(subject, each) for each in found),
+        "No alarm has been raised yet. Drift, coverage below target and influence of prelabels would appear here.",
+        links=tuple(_seen(subject, each) for each in raised),
     )
 
 
@@ -272,38 +273,38 @@ def _seen(subject: Subject, alarm: AlarmRecord) -> Link | None:
     if alarm.acknowledged_at is not None:
         return None
     address = url_for("dashboard.ask", uid=subject.project.uid, action=SEEN, alarm=alarm.id)
-    return Link("Seen", address, f"Somebody has seen the alarm {alarm.kind} of {alarm.raised_at:%Y-%m-%d %H:%M}")
+    return Link("Mark as seen", address, f"Mark as seen: the alarm {alarm.kind} of {alarm.raised_at:%Y-%m-%d %H:%M}")
 
 
 def drift(subject: Subject) -> Figure:
     """Show the bets against no drift."""
-    found = (
+    monitors = (
         []
         if subject.model is None
         else list_monitors(subject.session, subject.project.id, model_id=subject.model.id, kind=DRIFT)
     )
-    watchers = max(1, len(found)) if len(found) > 2 else 1
-    kept = [each for each in found if not each.stratum or watchers > 1]
+    watchers = max(1, len(monitors)) if len(monitors) > 2 else 1
+    shown = [each for each in monitors if not each.stratum or watchers > 1]
     return Figure(
         "drift",
         "Drift",
-        f"Money won by betting that texts have changed: it stays near or below 1 while nothing changes, and reaches "
+        f"What betting on changed texts would have won: it stays near or below 1 while nothing changes, and reaches "
         f"the alarm ({ALARM * watchers:g}) by chance with a probability of 5 % at most.",
         columns("Texts", "Betting score", "Alarm at", "Labels seen", number=[1, 2], count=[3]),
-        tuple((each.stratum or "all", each.value, float(ALARM * watchers), each.consumed) for each in kept),
-        "Nothing watched yet: it begins with the first label of a randomly drawn task.",
+        tuple((each.stratum or "all", each.value, float(ALARM * watchers), each.consumed) for each in shown),
+        "Nothing yet: watching begins with the first label of a randomly drawn task.",
     )
 
 
 def jobs(subject: Subject) -> Figure:
     """Show what the worker did and has to do."""
-    found = list_jobs(subject.session, project_id=subject.project.id, limit=JOBS)
-    rows = tuple((each.id, each.kind, each.state, each.attempts, _progress(each), each.error or "") for each in found)
+    listed = list_jobs(subject.session, project_id=subject.project.id, limit=JOBS)
+    rows = tuple((each.id, each.kind, each.state, each.attempts, _progress(each), each.error or "") for each in listed)
     return Figure(
         "jobs",
         "Jobs",
-        "Work that one process at a time does for this project, newest first; a failed one says why.",
-        columns("Job", "Kind", "State", "Tries", "Progress", "Error", count=[0, 3]),
+        "Background work for this project, newest first, each done by one process at a time; failed jobs say why.",
+        columns("Job", "Kind", "State", "Attempts", "Progress", "Error", count=[0, 3]),
         rows,
         "No job yet. Refits, reconciliations and publications appear here.",
     )
@@ -313,28 +314,34 @@ def inbox(subject: Subject) -> Figure:
     """Show what came in and waits; of all projects together."""
     depth = inbox_depth(subject.session)
     oldest = oldest_pending(subject.session)
+    aside = list_aside(subject.session)
     return Figure(
         "inbox",
         "Inbox",
-        "Deliveries of Label Studio, of all projects together: waiting ones are processed within seconds while a "
-        "worker runs; dead ones could not be understood, and are kept.",
-        columns("State", "Deliveries", "Oldest (UTC)", count=[1], time=[2]),
-        (("waiting", depth["pending"], oldest), ("dead", depth["dead"], None)),
+        "Deliveries from Label Studio, for all projects together: waiting ones are processed within seconds while a "
+        "worker runs. What failed several times is set aside and kept: `surespan sync --dead` tries it again.",
+        columns("State", "Number", "Oldest (UTC)", "Reasons", count=[1], time=[2]),
+        (("deliveries waiting", depth["pending"], oldest, ""), *(_aside(each) for each in aside)),
         "",
     )
+
+
+def _aside(aside: Aside) -> tuple[str, int, None, str]:
+    state = {"event": "dead deliveries", "label": "labels set aside", "job": "failed jobs"}[aside.kind]
+    return state, aside.count, None, ", ".join(aside.reasons[:REASONS])
 
 
 def reconciliation(subject: Subject) -> Figure:
     """Show what the last look at Label Studio found."""
     asked = subject.settings.label_studio_api_key is not None
-    known = describe(subject.session, subject.project, asked=asked)
+    known = describe_sync(subject.session, subject.project, asked=asked)
     last, total, published = known["last"] or {}, known["total"], known["publish"]["last"]
     rows: list[tuple[Any, ...]] = []
     if last:
         rows.append(("ended at", _moment(last.get("finished_at")), None))
     rows += [(name.replace("_", " "), last.get(name), count) for name, count in total.items()]
     if published is not None:
-        rows.append(("Label Studio agrees with what serves", "yes" if published.get("agrees") else "not yet", None))
+        rows.append(("Label Studio shows what is being served", "yes" if published.get("agrees") else "not yet", None))
     lead = f"The last reconciliation failed: {known['error']}" if known["error"] else ""
     if not asked:
         lead = (
@@ -348,21 +355,21 @@ def reconciliation(subject: Subject) -> Figure:
         "Reconciliation",
         f"Every {subject.settings.sync_every_minutes:g} minutes Label Studio is asked for what its webhooks did not "
         "deliver; Sync now asks at once.",
-        columns("What", "Last time", "In all", count=[2]),
+        columns("What", "Last time", "Total", count=[2]),
         tuple(rows),
-        "Nothing was reconciled yet.",
+        "Nothing has been reconciled yet.",
         lead=lead,
     )
 
 
 def actions(subject: Subject) -> Figure:
     """Show what people did on these pages."""
-    found = list_actions(subject.session, subject.project.id, limit=ACTIONS)
-    rows = tuple((each.at, each.who, DOING.get(each.action, each.action), _details(each.details)) for each in found)
+    done = list_actions(subject.session, subject.project.id, limit=ACTIONS)
+    rows = tuple((each.at, each.who, DOING.get(each.action, each.action), _details(each.details)) for each in done)
     return Figure(
         "actions",
         "What people did",
-        "Everything that was asked for with the buttons of this page: who, when and what came of it.",
+        "Everything that was done with the buttons on this page: who, when and with what result.",
         columns("At (UTC)", "Who", "What", "Details", time=[0]),
         rows,
         "Nobody has pressed a button yet.",

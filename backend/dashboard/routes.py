@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flask import Blueprint, Response, make_response, redirect, render_template, request, send_file, url_for
 from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
-from backend.dashboard import csrf
+from backend.dashboard import coverage, csrf, operations, second_looks
 from backend.dashboard.actions import DONE, ask, perform
-from backend.dashboard.subject import PERIOD, PERIODS, find_subject, header_of
+from backend.dashboard.figures import Figure
+from backend.dashboard.state import guarantee_state, model_card, order_sentence
+from backend.dashboard.subject import (
+    PERIOD,
+    PERIODS,
+    Subject,
+    find_subject,
+    guarantee_word,
+    has_starter_of,
+    header_of,
+)
 from backend.dashboard.tryout import try_text
 from backend.errors import BackendError
 from backend.http.errors import split_message, status_of
@@ -26,22 +35,17 @@ from backend.serving.service import Service
 from backend.store.overview import ProjectSums, overview_sums, standing_alarms
 from backend.store.projects import LOCAL, find_project, list_projects
 
-if TYPE_CHECKING:
-    from backend.dashboard.figures import Figure
-    from backend.dashboard.subject import Subject
-
 HERE = Path(__file__).parent
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    # No script at all: charts are drawn by the service.
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
     # With no-referrer, browsers send "null" as the origin of a form, which says nothing.
     "Referrer-Policy": "same-origin",
 }
 ASSETS = {
     "style.css": "text/css",
-    "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
-    "plotly.js": "text/javascript",
 }
 YEAR = 31_536_000
 # The figures of a project's page in order, under the headings of its sections.
@@ -57,6 +61,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "coverage-by-class",
             "coverage-by-guarantee",
             "coverage-of-shown",
+            "coverage-of-documents",
         ),
     ),
     ("sets", "How large are the sets?", ("set-sizes", "flags")),
@@ -94,9 +99,9 @@ def blueprint(service: Service) -> Blueprint:
             maker = _makers().get(name)
             if maker is None:
                 raise NotFound
-            made = maker(find_subject(service, session, uid, days=_days()))
-        response = Response(made.as_csv(), content_type="text/csv; charset=utf-8")
-        response.headers["Content-Disposition"] = f'attachment; filename="{made.name}.csv"'
+            chosen = maker(find_subject(service, session, uid, days=_days()))
+        response = Response(chosen.as_csv(), content_type="text/csv; charset=utf-8")
+        response.headers["Content-Disposition"] = f'attachment; filename="{chosen.name}.csv"'
         return response
 
     @routes.get("/projects/<uid>/actions/<action>", endpoint="ask")
@@ -125,7 +130,7 @@ def blueprint(service: Service) -> Blueprint:
     def assets(name: str) -> Response:
         if name not in ASSETS:
             raise NotFound
-        response = make_response(send_file(_path(name), mimetype=ASSETS[name], conditional=True))
+        response = make_response(send_file(HERE / "static" / name, mimetype=ASSETS[name], conditional=True))
         # The address changes with the content (`asset`), so it may be kept for ever.
         response.headers["Cache-Control"] = f"private, max-age={YEAR}, immutable"
         return response
@@ -156,14 +161,10 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
-    from backend.dashboard import coverage, looks, operations  # noqa: PLC0415 - these bring the model's libraries in
-
-    return coverage.MAKERS | operations.MAKERS | looks.MAKERS
+    return coverage.MAKERS | operations.MAKERS | second_looks.MAKERS
 
 
 def _project_page(subject: Subject) -> str:
-    from backend.dashboard.state import guarantee_state, model_card, order_sentence  # noqa: PLC0415 - as above
-
     makers = _makers()
     sections = [(anchor, heading, [makers[name](subject) for name in names]) for anchor, heading, names in SECTIONS]
     return render_template(
@@ -174,7 +175,7 @@ def _project_page(subject: Subject) -> str:
         card=model_card(subject),
         sections=sections,
         periods=PERIODS,
-        standing=sum(row[0] == "stands" for row in sections[0][2][0].rows),
+        standing=sum(row[0] == "active" for row in sections[0][2][0].rows),
         done=DONE.get(request.args.get("done", "")),
     )
 
@@ -185,17 +186,19 @@ def _overview(service: Service) -> dict[str, Any]:
         projects = list_projects(session)
         sums = overview_sums(session, since=since, kind="blind")
         standing = standing_alarms(session)
-    found = []
+    summaries = []
     for project in reversed(projects):
         header = header_of(service, project)
         mine = ProjectSums() if header is None else sums.get((project.id, header.hash), ProjectSums())
         version = mine.version
         alpha = service.settings.alpha if version is None else version.alpha
-        found.append(
+        summaries.append(
             {
                 "uid": project.uid,
                 "name": project.title or f"Project {project.key}",
-                "guarantee": "none" if version is None else version.guarantee,
+                "guarantee": guarantee_word(
+                    version, method=service.settings.method, starter=has_starter_of(service, project)
+                ).value,
                 "version": 0 if version is None else version.id,
                 "target": 1 - float(alpha),
                 "labels": mine.labels,
@@ -204,7 +207,7 @@ def _overview(service: Service) -> dict[str, Any]:
                 "alarms": standing.get(project.id, 0),
             }
         )
-    return {"projects": found, "period": PERIOD, "model": service.loader.state, "error": service.loader.error}
+    return {"projects": summaries, "period": PERIOD, "model": service.loader.state, "error": service.loader.error}
 
 
 def _try(service: Service) -> dict[str, Any]:
@@ -244,18 +247,8 @@ def _of_http(error: HTTPException) -> tuple[str, int] | HTTPException:
     ), status
 
 
-def _path(name: str) -> Path:
-    if name != "plotly.js":
-        return HERE / "static" / name
-    found = importlib.util.find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise NotFound
-    return Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-
-
 @lru_cache(maxsize=8)
 def _asset(name: str) -> str:
     """Return the address of an asset, with a mark that changes when its content does."""
-    path = _path(name)
-    mark = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    mark = hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest()[:12]
     return f"/dashboard/assets/{name}?v={mark}"

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from backend.dashboard.subject import Subject
-from backend.evidence import Evidence, count_evidence, describe_gap
-from backend.labelstudio.identity import origin_of
-from backend.orders import describe_order
-from backend.predictor import Guarantee
+from backend.calibration.evidence import Evidence, count_evidence
+from backend.calibration.order import describe_order
+from backend.dashboard.subject import Subject, guarantee_word
+from backend.domain.guarantee import Guarantee
+from backend.prediction.remarks import describe_gap
 from backend.store.overview import brief_history
 from backend.store.sampling import current_order
-from backend.store.state import STREAMS, get_state
+from backend.tagger.identity import origin_of
 from conformal.scores import Method
 
 
@@ -42,10 +42,15 @@ def guarantee_state(subject: Subject) -> State:
         )
     if version is None or version.guarantee == Guarantee.NONE:
         needed = f"Label {missing:,} more blank tasks" if missing else "Refit now"
+        word = guarantee_word(version, method=subject.settings.method, starter=subject.starter)
+        serving = (
+            "thresholds are borrowed from the starter calibration of the model, which promises nothing for your texts"
+            if word is Guarantee.BORROWED
+            else "sets are left open"
+        )
         return State(
-            "none",
-            "No promise yet: this project has too few labels of its own, so sets are borrowed from the starter "
-            "calibration of the model where there is one, and open elsewhere.",
+            word.value,
+            f"No promise yet: this project has too few labels of its own, so {serving}.",
             f"{needed} (or load a labelled file with `surespan calibrate`): then thresholds become your own.",
         )
     labels = int(version.details.get("rows") or version.n)
@@ -70,9 +75,8 @@ def guarantee_state(subject: Subject) -> State:
 
 def order_sentence(subject: Subject) -> str:
     """Say in which order tasks are given out, and which labels count because of it."""
-    shuffled = bool((get_state(subject.session, subject.project.id, STREAMS) or {}).get("shuffled"))
     order = current_order(subject.session, subject.project.id)
-    info = describe_order(brief_history(subject.session, subject.project.id, shuffled=shuffled), order)
+    info = describe_order(brief_history(subject.session, subject.project.id), order)
     return f"Order of tasks: {'unknown' if order is None else order.value}. Labels that may calibrate: {info.evidence}."
 
 
@@ -80,7 +84,7 @@ def model_card(subject: Subject) -> list[tuple[str, str]]:
     """Return what the model is, in pairs of name and value."""
     header, settings, version = subject.header, subject.settings, subject.version
     if header is None:
-        return [("Model", "still loading, or it could not be loaded: see the log of the service")]
+        return [("Model", "still loading, or could not be loaded: see the service's log")]
     origin = header.origin or (None if subject.model is None else origin_of(subject.model.details))
     number = 0 if version is None else version.id
     card: list[tuple[str, Any]] = [
@@ -98,7 +102,7 @@ def model_card(subject: Subject) -> list[tuple[str, str]]:
         ("Labels a stratum needs to stand alone", settings.n_min),
     ]
     if origin is not None and origin.source == "bundled":
-        card.append(("Training data", "WikiNEuRal, nine languages; machine-made tags of Wikipedia sentences"))
+        card.append(("Training data", "WikiNEuRal, nine languages; automatically tagged Wikipedia sentences"))
         card.append(("Licence of the weights", "CC BY-NC-SA 4.0: not for commercial use"))
     return [(name, str(value)) for name, value in card if value != ""]
 

@@ -8,15 +8,18 @@ from functools import cached_property
 
 from sqlalchemy.orm import Session
 
-from backend.errors import ModelUnavailable, NotFound
-from backend.labelstudio.identity import ModelHeader
+from backend.domain.guarantee import Guarantee
+from backend.domain.records import Cell, ModelRecord, ProjectRecord
+from backend.errors import InvalidLabelConfig, ModelUnavailable, NotFound
+from backend.prediction.calibration import known_method
+from backend.prediction.starter import has_starter
 from backend.serving.service import Service
 from backend.settings import Settings
 from backend.store.calibration import load_cells
 from backend.store.judgements import CoverageRow, coverage_rows
 from backend.store.overview import VersionSummary, active_summary
 from backend.store.projects import find_project, lookup_model
-from backend.store.types import Cell, ModelRecord, ProjectRecord
+from backend.tagger.identity import ModelHeader
 
 PERIODS = (30, 90, 365)  # days that a page can look back
 PERIOD = 90
@@ -33,6 +36,7 @@ class Subject:
     model: ModelRecord | None
     version: VersionSummary | None
     days: int = PERIOD
+    starter: bool = False  # whether the model has a starter calibration, which serves where own labels are too few
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     @property
@@ -65,8 +69,8 @@ class Subject:
         """Counters of judged labels in these days, of sets served at the alpha that is served now."""
         if self.model is None:
             return []
-        found = coverage_rows(self.session, self.project.id, model_id=self.model.id, since=self.since)
-        return [row for row in found if row.alpha == self.alpha]
+        counted = coverage_rows(self.session, self.project.id, model_id=self.model.id, since=self.since)
+        return [row for row in counted if row.alpha == self.alpha]
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -95,7 +99,31 @@ def find_subject(service: Service, session: Session, uid: str, *, days: int = PE
         model = lookup_model(session, header.name, header.hash)
     if model is not None:
         version = active_summary(session, project.id, model_id=model.id)
-    return Subject(session, service.settings, project, header, model, version, days)
+    return Subject(session, service.settings, project, header, model, version, days, has_starter_of(service, project))
+
+
+def has_starter_of(service: Service, project: ProjectRecord) -> bool:
+    """Whether a starter calibration serves a project while its own labels are too few: one beside its own model."""
+    try:
+        serving = service.views.serving(project.uid, project.label_config)
+    except (InvalidLabelConfig, ModelUnavailable):
+        return False
+    return has_starter(serving.loader.directory, model_hash=serving.model.hash, classes=serving.model.classes)
+
+
+def guarantee_word(version: VersionSummary | None, *, method: str, starter: bool) -> Guarantee:
+    """Return what most sets of a project say of themselves.
+
+    Args:
+        version: the thresholds in use, None for those of the starter.
+        method: of the settings, which the starter serves with.
+        starter: whether there is one.
+    """
+    served = known_method(method if version is None else version.method)
+    if served is None or served.worth != "exact":
+        return Guarantee.NONE
+    word = Guarantee.NONE if version is None else Guarantee(version.guarantee)
+    return Guarantee.BORROWED if word is Guarantee.NONE and starter else word
 
 
 def header_of(service: Service, project: ProjectRecord) -> ModelHeader | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from backend.dashboard.actions import read_alpha
 from backend.labelstudio.payloads import InvalidPayload
+from backend.prediction.promise import describe_promise
 from backend.serving.service import Service
 
 
@@ -64,15 +65,14 @@ def try_text(service: Service, given: Mapping[str, str], *, project: str, label_
         else:
             predictor = service.views.view(project, label_config, alpha=alpha).predictor
         with service.gate.turn(project):
-            made = predictor.predict([text], languages=[language])[0]
-    from backend.promise import describe  # noqa: PLC0415 - the model's libraries are there by now
+            prediction = predictor.predict([text], languages=[language])[0]
 
-    answer = made.as_dict()
-    members = [each.member for each in made.sets.labelings]
+    answer = prediction.as_dict()
+    members = [each.member for each in prediction.sets.labelings]
     labelings = tuple(
         (each, member, cut(text, each["spans"])) for each, member in zip(answer["labelings"], members, strict=True)
     )
-    return Tried(answer, describe(made), made.sets.threshold, marked(text, answer), labelings)
+    return Tried(answer, describe_promise(prediction), prediction.sets.threshold, marked(text, answer), labelings)
 
 
 def cut(text: str, spans: list[Mapping[str, Any]]) -> tuple[Piece, ...]:
@@ -81,20 +81,20 @@ def cut(text: str, spans: list[Mapping[str, Any]]) -> tuple[Piece, ...]:
     >>> [(piece.text, piece.label) for piece in cut("In Rome.", [{"start": 3, "end": 7, "label": "LOC"}])]
     [('In ', ''), ('Rome', 'LOC'), ('.', '')]
     """
-    found, at = [], 0
+    pieces, at = [], 0
     for span in sorted(spans, key=lambda each: int(each["start"])):
         start, end = int(span["start"]), int(span["end"])
         if start < at:
             continue
         if start > at:
-            found.append(Piece(text[at:start]))
-        found.append(
+            pieces.append(Piece(text[at:start]))
+        pieces.append(
             Piece(text[start:end], str(span["label"]), bool(span.get("doubtful")), str(span.get("candidates", "")))
         )
         at = end
     if at < len(text):
-        found.append(Piece(text[at:]))
-    return tuple(found)
+        pieces.append(Piece(text[at:]))
+    return tuple(pieces)
 
 
 def marked(text: str, answer: Mapping[str, Any]) -> tuple[Piece, ...]:

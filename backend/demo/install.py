@@ -54,13 +54,13 @@ def install_label_studio(environment: Path, *, say: Say, progress: Say) -> tuple
     Raises:
         DemoError: when the environment cannot be made or the packages cannot be installed, with what pip said last.
     """
-    found = label_studio_command(environment)
-    if found is not None:
-        return found
+    command = label_studio_command(environment)
+    if command is not None:
+        return command
     environment.parent.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(environment.with_name(environment.name + ".lock")):
-        found = label_studio_command(environment)  # another process may have done it meanwhile
-        return found if found is not None else _install(environment.absolute(), say=say, progress=progress)
+        command = label_studio_command(environment)  # another process may have done it meanwhile
+        return command if command is not None else _install(environment.absolute(), say=say, progress=progress)
 
 
 def _install(environment: Path, *, say: Say, progress: Say) -> tuple[str, ...]:

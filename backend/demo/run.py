@@ -49,7 +49,7 @@ def run_demo(plan: Plan, screen: Screen) -> None:
         except _Stopped:
             screen.say("Stopping ...")
             stack.close()
-            screen.say(f"Stopped. Everything is kept in {plan.directory}; the same command goes on from there.")
+            screen.say(f"Stopped. Everything is kept in {plan.directory}; the same command continues from there.")
 
 
 def _run(plan: Plan, screen: Screen, stack: ExitStack) -> None:
@@ -82,7 +82,7 @@ def _run(plan: Plan, screen: Screen, stack: ExitStack) -> None:
             with screen.working("making the sample project"):
                 number = sample.create()
                 state = remember_project(plan.directory, state, number)
-            screen.say(f"Made the project {number} with texts in nine languages.")
+            screen.say(f"Created project {number} with texts in nine languages.")
         with screen.working("connecting it"):
             said = connect(plan.directory, variables, number)
         screen.connected(said)

@@ -94,7 +94,7 @@ def sole_use(directory: Path, *, reset: bool) -> Iterator[None]:
             lock.seek(0)
             holder = lock.read().strip() or "unknown"
             raise DemoError(
-                f"the demo runs already (process {holder}): use it, or stop it with Ctrl-C or `kill {holder}`"
+                f"the demo is already running (process {holder}): use it, or stop it with Ctrl-C or `kill {holder}`"
             ) from None
         if reset:
             for entry in directory.iterdir():

@@ -9,10 +9,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from backend.doctor.findings import Finding, fail, listed, ok, skipped, warn
+from backend.doctor.health import PATIENCE
 from backend.errors import BackendError, SchemaMismatch, StoreBusy, StoreError
-from backend.health import PATIENCE
-from backend.settings import Settings
+from backend.settings import Settings, database_url
 from backend.store import Store
+from backend.store.aside import list_aside
 from backend.store.events import inbox_depth, list_events
 from backend.store.schema import schema_differences, schema_state
 from backend.store.tables import Event, Job
@@ -20,7 +21,7 @@ from backend.store.tables import Event, Job
 _WAIT = 5.0  # seconds for another process's lock
 _LATE = timedelta(minutes=5)  # a lease that ended so long ago was not taken over
 _RECENT = timedelta(days=1)
-_AFTER = ("schema", "worker", "inbox")
+_AFTER = ("schema", "worker", "inbox", "scoring")
 
 
 def check_database(settings: Settings) -> tuple[list[Finding], Store | None]:
@@ -37,10 +38,10 @@ def check_database(settings: Settings) -> tuple[list[Finding], Store | None]:
         state = schema_state(store)
         with store.write():
             pass  # a lock for writing is to be had
-        found = [ok("database", f"{store.name} can be read and written")]
+        findings = [ok("database", f"{store.name} can be read and written")]
     except StoreBusy as error:
         store.close()
-        remedy = "end the process that holds it: a long backup, or one that was stopped"
+        remedy = "end the process that holds it: a long backup, or one that hangs"
         return _unusable(fail("database", str(error), remedy)), None
     except (StoreError, SchemaMismatch) as error:
         store.close()
@@ -52,21 +53,21 @@ def check_database(settings: Settings) -> tuple[list[Finding], Store | None]:
             remedy = "name an empty database in SURESPAN_DATABASE_URL: this one holds tables of something else"
         else:
             remedy = "a newer Surespan wrote it: install that version, or restore a copy made before the upgrade"
-        found.append(fail("schema", f"expected schema {state.head}, got {state.current or 'none'}", remedy))
+        findings.append(fail("schema", f"expected schema {state.head}, got {state.current or 'none'}", remedy))
         store.close()
-        return [*found, *(skipped(check, "the schema does not fit") for check in _AFTER[1:])], None
+        return [*findings, *(skipped(check, "the schema does not fit") for check in _AFTER[1:])], None
     differences = schema_differences(store)
     if differences:
-        found.append(
+        findings.append(
             fail(
                 "schema",
-                f"schema {state.current}, but {len(differences)} tables or columns are not as it says",
+                f"schema {state.current}, but {len(differences)} tables or columns differ from it",
                 "`surespan db check` lists them; restore a copy, or undo what was changed by hand",
             )
         )
     else:
-        found.append(ok("schema", f"{state.current}, which this release works with"))
-    return found, store
+        findings.append(ok("schema", f"{state.current}, which this release works with"))
+    return findings, store
 
 
 def check_inbox(store: Store) -> Finding:
@@ -79,9 +80,22 @@ def check_inbox(store: Store) -> Finding:
         return fail(
             "inbox",
             f"{depth['dead']} event{'s' if depth['dead'] > 1 else ''} failed for good: {listed(kinds, 4)}",
-            "the worker's log names the cause; after the fix run `surespan sync --dead`, which has them tried again",
+            "the worker's log names the cause; after the fix run `surespan sync --dead`, which retries them",
         )
-    return ok("inbox", f"{depth['pending']} events wait, none is dead")
+    return ok("inbox", f"{depth['pending']} events waiting, none dead")
+
+
+def check_scoring(store: Store) -> Finding:
+    """Look for labels that nobody tries to score any more."""
+    with store.read() as session:
+        (labels,) = [each for each in list_aside(session) if each.kind == "label"]
+    if not labels.count:
+        return ok("scoring", "no label was set aside")
+    return warn(
+        "scoring",
+        f"{labels.count} label{'s were' if labels.count > 1 else ' was'} set aside: {listed(labels.reasons, 4)}",
+        "the worker's log names task and cause; after the fix run `surespan sync --dead`, which retries them",
+    )
 
 
 def check_worker(store: Store, settings: Settings) -> list[Finding]:
@@ -98,32 +112,34 @@ def check_worker(store: Store, settings: Settings) -> list[Finding]:
     inside = settings.worker if settings.worker is not None else store.is_sqlite
     start = "start `surespan serve`, which has the worker inside" if inside else "start `surespan worker`"
     remedy = f"{start}; if it runs, its log says why it waits"
-    found = []
+    findings = []
     if due is not None and now - due > PATIENCE:
         minutes = int((now - due).total_seconds() // 60)
-        found.append(fail("worker", f"an event has been due for {minutes:,} minutes", remedy))
+        findings.append(fail("worker", f"an event has been due for {minutes:,} minutes", remedy))
     lost = [row for row in jobs if row.state == "running" and row.lease_until and now - row.lease_until > _LATE]
     if lost:
         named = listed([f"{row.kind} {row.id}" for row in lost])
-        found.append(fail("worker", f"nobody has taken over jobs whose worker is gone: {named}", remedy))
+        findings.append(fail("worker", f"jobs of a worker that is gone were not taken over: {named}", remedy))
     running = any(row.state == "running" and row not in lost for row in jobs)
     late = [row for row in jobs if row.state == "queued" and now - row.run_after > PATIENCE]
     if late and not running:
         named = listed([f"{row.kind} {row.id}" for row in late])
-        found.append(fail("worker", f"jobs have been due for more than ten minutes: {named}", remedy))
+        findings.append(fail("worker", f"jobs have been due for more than ten minutes: {named}", remedy))
     failed = [row for row in jobs if row.state == "failed" and row.finished_at and now - row.finished_at < _RECENT]
     if failed:
         named = listed([f"{row.kind} {row.id} ({(row.error or 'unknown').split(':')[0][:80]})" for row in failed], 4)
-        found.append(
-            warn("worker", f"jobs failed for good in the last day: {named}", "see the worker's log, and ask again")
+        findings.append(
+            warn(
+                "worker",
+                f"jobs failed for good in the last day: {named}",
+                "see the worker's log; then `surespan sync --dead`",
+            )
         )
     waiting = sum(row.state == "queued" for row in jobs)
-    return found or [ok("worker", f"nothing has been due for long; {waiting} jobs wait")]
+    return findings or [ok("worker", f"nothing is overdue; {waiting} jobs waiting")]
 
 
 def _absent(settings: Settings) -> Finding | None:
-    from backend.store.engine import database_url  # noqa: PLC0415
-
     url = database_url(settings.database_url)
     if url.get_backend_name() != "sqlite":
         return None
@@ -134,10 +150,10 @@ def _absent(settings: Settings) -> Finding | None:
     while not above.exists() and above != above.parent:
         above = above.parent
     if above.is_dir() and os.access(above, os.W_OK):
-        return ok("database", f"{path} is not there yet; the first command that needs it makes it")
+        return ok("database", f"{path} does not exist yet; the first command that needs it creates it")
     return fail(
         "database",
-        f"{path} is not there, and it cannot be made: {above} is not a directory that may be written",
+        f"{path} does not exist and cannot be created: {above} is not a directory that may be written",
         "correct SURESPAN_DATABASE_URL, or the directory's permissions",
     )
 

@@ -20,6 +20,7 @@ CHECKS = {
     "model": MACHINE,
     "worker": MACHINE,
     "inbox": MACHINE,
+    "scoring": MACHINE,
     "service": SERVICE,
     "credentials": SERVICE,
     "label-studio": SERVER,
@@ -57,7 +58,7 @@ class Finding:
 
     check: str
     state: State
-    found: str
+    facts: str
     remedy: str = ""
     project: int | None = None
     anchor: str | None = None
@@ -79,25 +80,25 @@ class Finding:
             "check": self.check,
             "project": self.project,
             "state": self.state.value,
-            "found": self.found,
+            "found": self.facts,
             "remedy": self.remedy,
             "link": self.link,
         }
 
 
-def ok(check: str, found: str, *, project: int | None = None) -> Finding:
+def ok(check: str, facts: str, *, project: int | None = None) -> Finding:
     """Return that all is well."""
-    return Finding(check, State.OK, found, project=project)
+    return Finding(check, State.OK, facts, project=project)
 
 
-def warn(check: str, found: str, remedy: str, *, project: int | None = None) -> Finding:
+def warn(check: str, facts: str, remedy: str, *, project: int | None = None) -> Finding:
     """Return that something works, but not as one would want."""
-    return Finding(check, State.WARN, found, remedy, project)
+    return Finding(check, State.WARN, facts, remedy, project)
 
 
-def fail(check: str, found: str, remedy: str, *, project: int | None = None) -> Finding:
+def fail(check: str, facts: str, remedy: str, *, project: int | None = None) -> Finding:
     """Return that something does not work."""
-    return Finding(check, State.FAIL, found, remedy, project)
+    return Finding(check, State.FAIL, facts, remedy, project)
 
 
 def skipped(check: str, why: str, remedy: str = "", *, project: int | None = None) -> Finding:

@@ -11,10 +11,11 @@ from pathlib import Path
 from backend.doctor.findings import Finding, fail, listed, ok, skipped, warn
 from backend.errors import BackendError, InvalidSetting
 from backend.http.security import bind_address, is_loopback
-from backend.settings import Settings
-from backend.store.engine import database_url
+from backend.settings import Settings, database_url
 from backend.tagger.configured import configured_header, load_configured
 from backend.tagger.errors import TaggerError
+from conformal import warm_up
+from conformal.trellis.kernels.kbest import enumerate_best
 
 _MEGABYTE = 1_000_000
 PRIVATE = "surespan-kernels-"  # the temporary directory that conformal.trellis.jit falls back to
@@ -22,7 +23,7 @@ PRIVATE = "surespan-kernels-"  # the temporary directory that conformal.trellis.
 
 def check_settings(settings: Settings) -> list[Finding]:
     """Look at settings that are good one by one and do not go together."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         address = bind_address(settings)
     except InvalidSetting as error:
@@ -30,15 +31,15 @@ def check_settings(settings: Settings) -> list[Finding]:
         return [fail("settings", f"{name}: {rest}", "set both BASIC_AUTH_USER and BASIC_AUTH_PASS, or neither")]
     sqlite = database_url(settings.database_url).get_backend_name() == "sqlite"
     if sqlite and settings.workers > 1:
-        found.append(
+        findings.append(
             fail(
                 "settings",
-                f"WORKERS is {settings.workers}, and SQLite takes one process",
+                f"WORKERS is {settings.workers}, but SQLite allows one process",
                 "set WORKERS=1, or a PostgreSQL address in SURESPAN_DATABASE_URL",
             )
         )
     if settings.basic_auth_user and settings.webhook_secret is None:
-        found.append(
+        findings.append(
             fail(
                 "settings",
                 "BASIC_AUTH_USER is set and SURESPAN_WEBHOOK_SECRET is not: Label Studio sends no basic auth to "
@@ -47,22 +48,22 @@ def check_settings(settings: Settings) -> list[Finding]:
             )
         )
     if settings.label_studio_url is None and settings.label_studio_api_key is not None:
-        found.append(
+        findings.append(
             warn("settings", "LABEL_STUDIO_API_KEY is set, LABEL_STUDIO_URL is not", "set LABEL_STUDIO_URL as well")
         )
     if settings.sync_every_minutes == 0:
-        found.append(
+        findings.append(
             warn(
                 "settings",
                 "SURESPAN_SYNC_EVERY_MINUTES is 0: what webhooks do not deliver never comes in by itself",
                 "unset it, or run `surespan sync` regularly",
             )
         )
-    if found:
-        return found
-    who = "credentials are asked for" if settings.basic_auth_user else "no credentials, so this machine only"
+    if findings:
+        return findings
+    who = "credentials required" if settings.basic_auth_user else "no credentials, so this machine only"
     shown = "loopback" if is_loopback(address) else address
-    return [ok("settings", f"they go together; the service listens on {shown}, port {settings.port} ({who})")]
+    return [ok("settings", f"consistent; the service listens on {shown}, port {settings.port} ({who})")]
 
 
 def check_disk(settings: Settings) -> list[Finding]:
@@ -74,29 +75,29 @@ def check_disk(settings: Settings) -> list[Finding]:
     url = database_url(settings.database_url)
     if url.get_backend_name() == "sqlite":
         places["the database"] = Path(str(url.database)).absolute()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     free: dict[str, int] = {}
     for name, path in places.items():
         there = _existing(path)
         try:
             free[name] = shutil.disk_usage(there).free // _MEGABYTE
         except OSError as error:
-            found.append(fail("disk", f"{name}: {there} cannot be looked at ({error.strerror})", "mount it"))
+            findings.append(fail("disk", f"{name}: {there} cannot be checked ({error.strerror})", "mount it"))
             continue
         if free[name] < settings.min_free_mb:
-            found.append(
+            findings.append(
                 fail(
                     "disk",
-                    f"{free[name]:,} MB are free for {name} ({there}), fewer than the {settings.min_free_mb:,} MB of "
+                    f"{free[name]:,} MB free for {name} ({there}), less than the {settings.min_free_mb:,} MB of "
                     "SURESPAN_MIN_FREE_MB",
                     "free space, or move it (SURESPAN_DATABASE_URL, NUMBA_CACHE_DIR, TMPDIR)",
                 )
             )
-    if not found:
-        found.append(ok("disk", "; ".join(f"{size:,} MB free for {name}" for name, size in free.items())))
+    if not findings:
+        findings.append(ok("disk", "; ".join(f"{size:,} MB free for {name}" for name, size in free.items())))
     if url.get_backend_name() != "sqlite":
-        found.append(skipped("disk", "the disk of a PostgreSQL server cannot be seen from here: watch it there"))
-    return found
+        findings.append(skipped("disk", "the disk of a PostgreSQL server cannot be seen from here: watch it there"))
+    return findings
 
 
 def check_cache() -> Finding:
@@ -120,16 +121,14 @@ def check_cache() -> Finding:
     if kept.is_relative_to(tempfile.gettempdir()) and any(part.startswith(PRIVATE) for part in kept.parts):
         return warn(
             "cache",
-            f"compiled code is kept in a temporary directory ({kept}): after a restart of the machine it is made again",
-            "name a lasting directory in NUMBA_CACHE_DIR",
+            f"compiled code is kept in a temporary directory ({kept}): a restart of the machine removes it",
+            "name a permanent directory in NUMBA_CACHE_DIR",
         )
     return ok("cache", f"compiled code is kept in {kept}")
 
 
 def kernel_cache() -> Path | None:
     """Return where numba keeps the compiled decoder, as numba itself says; None where it cannot."""
-    from conformal.trellis.kernels.kbest import enumerate_best  # noqa: PLC0415 - brings numba in
-
     path = enumerate_best.stats.cache_path  # type: ignore[attr-defined]  # numba's, not in the function's type
     return None if path is None else Path(path).absolute()
 
@@ -144,13 +143,11 @@ def check_model(settings: Settings, *, load: bool) -> tuple[Finding, tuple[str, 
     header = configured_header(settings)
     if not load:
         if header is None:
-            return skipped("model", f"{name}: not loaded, and nothing is known of it without that"), None
+            return skipped("model", f"{name}: not loaded, and nothing is known about it otherwise"), None
         return skipped("model", f"{header.name}: not loaded; classes {listed(header.classes)}"), header.classes
     begun = time.perf_counter()
-    remedy = "correct SURESPAN_MODEL (a folder, or a hub id that can be reached); the bundled model needs none"
+    remedy = "correct SURESPAN_MODEL (a folder, or a hub id that can be reached); leave it empty for the bundled model"
     try:
-        from conformal import warm_up  # noqa: PLC0415 - the libraries of a model take seconds
-
         tagger = load_configured(settings)
         warm_up()
         tagger.potentials(["Warm."])

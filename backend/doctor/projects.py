@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.doctor.findings import Finding, State, fail, listed, ok, skipped, warn
+from backend.domain.records import AlarmRecord, ProjectRecord
+from backend.domain.streams import Order, order_of
+from backend.domain.target import Target
 from backend.errors import BackendError, InvalidLabelConfig, LabelStudioError
-from backend.http.security import SECRET_HEADER
-from backend.ingest import ACTIONS
+from backend.intake.ingest import ACTIONS
 from backend.labelstudio.client import Json, LabelStudio, project_uid
-from backend.labelstudio.config import Target, parse_config
+from backend.labelstudio.config import parse_config
+from backend.labelstudio.payloads import SECRET_HEADER
 from backend.labelstudio.versions import base_version
-from backend.serving.loading import ModelLoader
-from backend.serving.views import Views
+from backend.models.loading import ModelLoader
+from backend.models.views import Views
+from backend.monitoring.alarms import ADVICE
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.monitor import list_alarms
 from backend.store.projects import find_project
 from backend.store.sampling import current_order
 from backend.store.state import CONNECTION, PUBLISH, SYNC, get_state
-from backend.store.types import AlarmRecord, ProjectRecord
-from backend.streams import Order, order_of
 
 CONNECTED = "CO"
 _NEEDED = frozenset(ACTIONS) - {"START_TRAINING"}
@@ -102,11 +104,11 @@ class ProjectChecks:
             return skipped("project", "the database cannot be used", project=number)
         if record is None or not connection.get("backend"):
             remedy = f"run `surespan connect --project {number}`"
-            return fail("project", "it is not connected to this database", remedy, project=number)
+            return fail("project", "not connected to this database", remedy, project=number)
         if record.uid != project_uid(remote):
             return fail(
                 "project",
-                f"the database knows it as {record.uid}, Label Studio as {project_uid(remote)}: it was made anew, or "
+                f"the database knows it as {record.uid}, Label Studio as {project_uid(remote)}: it was recreated, or "
                 "the database belongs to another Label Studio",
                 f"use the database of this Label Studio, or run `surespan connect --project {number}`",
                 project=number,
@@ -146,7 +148,7 @@ class ProjectChecks:
             return ok("labels", said, project=self._number)
         return warn(
             "labels",
-            f"{said}; no class of the model goes to: {listed(idle)}",
+            f"{said}; no class of the model maps to: {listed(idle)}",
             "texts with such a label are beyond every set: name a class in predicted_values of the label, train a "
             "model that knows it (`surespan train`), or leave it if it is rare",
             project=self._number,
@@ -162,14 +164,14 @@ class ProjectChecks:
         number = self._number
         again = f"run `surespan connect --project {number}`"
         if backend is None:
-            yield fail("backend", "the project has no backend of ours", again, project=number)
+            yield fail("backend", "the project has no Surespan backend", again, project=number)
             return
         others = [str(each["title"]) for each in backends if each["id"] != backend["id"]]
         if others:
             yield warn(
                 "backend",
-                f"the project has other backends too, and Label Studio asks one of them: {listed(others)}",
-                "remove those that are not needed in the project's settings, under Model",
+                f"the project has other backends too, and Label Studio calls one of them: {listed(others)}",
+                "in the project's settings, under Model, remove those that are not needed",
                 project=number,
             )
         if backend["state"] != CONNECTED:
@@ -187,7 +189,7 @@ class ProjectChecks:
     def _version(self, remote: Json, backend: Json | None) -> Finding:
         number = self._number
         if backend is None:
-            return skipped("version", "there is no backend of ours", project=number)
+            return skipped("version", "there is no Surespan backend", project=number)
         wanted = self._expected(str(remote["label_config"]))
         answered, title, used = (
             str(each or "") for each in (backend["model_version"], backend["title"], remote["model_version"])
@@ -208,8 +210,8 @@ class ProjectChecks:
         if wrong:
             return fail(
                 "version",
-                f"{serves} serves, but {' and '.join(wrong)}: scores, the order of work and prelabels go by that name",
-                f"run `surespan connect --project {number}`; the worker does it by itself after a refit",
+                f"{serves} serves, but {' and '.join(wrong)}: scores, order of work and prelabels depend on that name",
+                f"run `surespan connect --project {number}`; after a refit the worker does this by itself",
                 project=number,
             )
         return ok("version", f"title, model version and answers agree: {serves}", project=number)
@@ -228,16 +230,16 @@ class ProjectChecks:
         number = self._number
         base = str((backend or {}).get("url") or (self.local.connection or {}).get("backend_url") or "")
         if not base:
-            return skipped("webhook", "there is no backend of ours", project=number)
+            return skipped("webhook", "there is no Surespan backend", project=number)
         address = base.rstrip("/") + "/webhook"
         again = (
-            f"run `surespan connect --project {number}`, which sets it right; `surespan sync` brings in what was missed"
+            f"run `surespan connect --project {number}`, which corrects it; `surespan sync` brings in what was missed"
         )
         mine = [each for each in hooks if str(each["url"]).rstrip("/") == address]
         if not mine:
             return fail(
                 "webhook",
-                f"no webhook to {address}: submitted labels come by reconciliation only",
+                f"no webhook to {address}: submitted labels come in only by reconciliation",
                 again,
                 project=number,
             )
@@ -245,7 +247,7 @@ class ProjectChecks:
         if wrong:
             return fail("webhook", f"the webhook to {address} {' and '.join(wrong)}", again, project=number)
         if len(mine) > 1:
-            return warn("webhook", f"{len(mine)} webhooks to {address}: events come twice", again, project=number)
+            return warn("webhook", f"{len(mine)} webhooks to {address}: events arrive twice", again, project=number)
         return ok("webhook", f"events go to {address}, all of them, with the right header", project=number)
 
     def _faults(self, hook: Json) -> Iterator[str]:
@@ -284,7 +286,7 @@ class ProjectChecks:
             )
         return warn(
             "sampling",
-            f"{sampling}: tasks are given out in their order, so labels do not calibrate",
+            f"{sampling}: tasks are given out in the order of import, so labels do not calibrate",
             f"`surespan connect --project {number} --sampling uniform`, or --shuffled if the collection is in random "
             "order",
             project=number,
@@ -307,9 +309,8 @@ class ProjectChecks:
             return
         yield self._synced(local.sync or {}, local.publish or {})
         if not local.alarms:
-            yield ok("alarms", "none stands", project=number)
+            yield ok("alarms", "no active alarms", project=number)
             return
-        from backend.alarms import ADVICE  # noqa: PLC0415 - brings the model's libraries in
 
         for alarm in local.alarms:
             advice = ADVICE.get(alarm.kind, "look at the dashboard")
@@ -327,16 +328,16 @@ class ProjectChecks:
         if sync.get("error"):
             return fail(
                 "sync",
-                f"reconciliation fails: {sync['error']}",
+                f"reconciliation failed: {sync['error']}",
                 "see `label-studio`, `token` and `address`",
                 project=number,
             )
         last, published = sync.get("last"), publish.get("last")
         if last is None:
-            remedy = f"run `surespan sync --project {number}`, and have a worker running"
+            remedy = f"run `surespan sync --project {number}`, and keep a worker running"
             return warn("sync", "never reconciled with Label Studio", remedy, project=number)
         said = f"last reconciled {str(last.get('finished_at', '?'))[:16].replace('T', ' ')} UTC"
         if published is not None and not published.get("agrees"):
-            later = f"{published.get('at_work', 0)} tasks are being worked on, {published.get('stale', 0)} wait"
+            later = f"{published.get('at_work', 0)} tasks are in use, {published.get('stale', 0)} are waiting"
             return ok("sync", f"{said}; predictions are being refreshed: {later}", project=number)
         return ok("sync", said, project=number)

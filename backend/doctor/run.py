@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backend.doctor.database import check_database, check_inbox, check_worker
+from backend.doctor.database import check_database, check_inbox, check_scoring, check_worker
 from backend.doctor.findings import Finding, fail, skipped
 from backend.doctor.machine import check_cache, check_disk, check_model, check_settings
 from backend.doctor.projects import ProjectChecks
@@ -33,8 +33,8 @@ def diagnose(
         load_model: load the model, which takes seconds.
     """
     yield from check_settings(settings)
-    found, store = check_database(settings)
-    yield from found
+    findings, store = check_database(settings)
+    yield from findings
     try:
         yield from check_disk(settings)
         yield check_cache()
@@ -44,6 +44,7 @@ def diagnose(
         if store is not None:
             yield from check_worker(store, settings)
             yield check_inbox(store)
+            yield check_scoring(store)
             numbers = numbers or connected(store)
         yield from check_service(
             settings,
@@ -67,7 +68,7 @@ def diagnose(
             if client is not None:
                 client.close()
     except BackendError as error:  # the database or the server went away between two checks
-        yield fail("database", f"looking was broken off: {error}", "try again when it is there")
+        yield fail("database", f"the checks were interrupted: {error}", "try again when it is available")
     finally:
         if store is not None:
             store.close()

@@ -18,13 +18,13 @@ from backend.labelstudio.client import LabelStudio
 from backend.labelstudio.transport import Transport
 from backend.settings import Settings
 
-LEGACY, PERSONAL, BEARER, UNKNOWN = "legacy token", "personal access token", "access token", "token of no known kind"
+LEGACY, PERSONAL, BEARER, UNKNOWN = "legacy token", "personal access token", "access token", "token of unknown kind"
 NO_KEY = "no LABEL_STUDIO_API_KEY"
 _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 _NEW_TOKEN = "make a personal access token in Label Studio under Account & Settings, and set LABEL_STUDIO_API_KEY to it"  # noqa: S105
 _ALLOW = (
     "start Label Studio with USE_DEFAULT_BANNED_SUBNETS=false and USER_ADDITIONAL_BANNED_SUBNETS=169.254.0.0/16 "
-    "(ML_BLOCK_LOCAL_IP=false alone lets the backend through and not its webhook)"
+    "(ML_BLOCK_LOCAL_IP=false alone lets the backend through, but not its webhook)"
 )
 
 
@@ -38,7 +38,7 @@ def check_server(settings: Settings) -> tuple[Finding, bool]:
         release = str(answer.json()["release"]) if answer.is_success else None
     except (httpx.UnsupportedProtocol, httpx.InvalidURL):
         remedy = "LABEL_STUDIO_URL begins with http:// or https://"
-        return fail("label-studio", f"{url} is no address of a server", remedy), False
+        return fail("label-studio", f"{url} is not the address of a server", remedy), False
     except httpx.HTTPError as error:
         remedy = "start Label Studio, or correct LABEL_STUDIO_URL: its address as seen from here"
         return fail("label-studio", f"{url} does not answer ({type(error).__name__})", remedy), False
@@ -50,8 +50,8 @@ def check_server(settings: Settings) -> tuple[Finding, bool]:
     if release != LABEL_STUDIO_VERSION:
         return warn(
             "label-studio",
-            f"{url} runs Label Studio {release}; tested is {LABEL_STUDIO_VERSION}",
-            f"use {LABEL_STUDIO_VERSION} if anything is odd",
+            f"{url} runs Label Studio {release}; the tested version is {LABEL_STUDIO_VERSION}",
+            f"use {LABEL_STUDIO_VERSION} if anything seems wrong",
         ), True
     return ok("label-studio", f"{url} runs Label Studio {release}, which is tested"), True
 
@@ -61,19 +61,19 @@ def check_token(settings: Settings, *, reachable: bool) -> tuple[Finding, LabelS
     if settings.label_studio_api_key is None:
         return skipped(
             "token",
-            f"{NO_KEY}, so ordering is off: nothing is reconciled, and predictions are not refreshed after a refit",
+            f"{NO_KEY}, so Label Studio cannot be asked: nothing is reconciled, and no prediction follows a refit",
             _NEW_TOKEN,
         ), None
     key = settings.label_studio_api_key.get_secret_value()
     kind, ends = token_kind(key)
     if kind == BEARER:
         return fail(
-            "token", "an access token, which lives five minutes; the service needs the one that makes them", _NEW_TOKEN
+            "token", "an access token, which is valid for five minutes; the service needs a personal one", _NEW_TOKEN
         ), None
     if ends is not None and ends < datetime.now(UTC):
         return fail("token", f"a {kind} that expired on {ends:%Y-%m-%d %H:%M} UTC", _NEW_TOKEN), None
     if not reachable or settings.label_studio_url is None:
-        return skipped("token", f"a {kind}; without Label Studio nobody can say whether it is valid"), None
+        return skipped("token", f"a {kind}; whether it is valid cannot be checked without Label Studio"), None
     client = LabelStudio(
         settings.label_studio_url, key, transport=Transport(settings.label_studio_url, key, attempts=2)
     )
@@ -93,7 +93,7 @@ def token_kind(key: str) -> tuple[str, datetime | None]:
     """Return which kind of token this is, and when it ends if it says so; nothing is verified here.
 
     >>> token_kind("0123456789abcdef0123456789abcdef01234567"), token_kind("secret")
-    (('legacy token', None), ('token of no known kind', None))
+    (('legacy token', None), ('token of unknown kind', None))
     """
     parts = key.strip().split(".")
     if len(parts) == 3:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from backend.doctor.findings import Finding, fail, ok, skipped, warn
-from backend.http.security import SECRET_HEADER
+from backend.labelstudio.payloads import SECRET_HEADER
 from backend.settings import Settings
 
 _TIMEOUT = httpx.Timeout(5.0, connect=3.0)
@@ -27,9 +27,9 @@ def check_service(settings: Settings, url: str, *, wanted: bool) -> list[Finding
                     fail(
                         "service",
                         f"{url}/health is answered by something that is not Surespan (status {health.status_code})",
-                        "end what listens on that port, or choose another one with PORT",
+                        "stop what is listening on that port, or choose another with PORT",
                     ),
-                    skipped("credentials", "no service of ours answers"),
+                    skipped("credentials", "no Surespan service answers"),
                 ]
             return [_state(url, str(said["model"])), _credentials(client, settings)]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -43,7 +43,7 @@ def _state(url: str, model: str) -> Finding:
     if model == "failed":
         return fail("service", f"{url} answers, but its model could not be loaded", "its log says why; see `model`")
     if model != "ready":
-        return warn("service", f"{url} answers; its model is not in memory yet ({model})", "wait for it")
+        return warn("service", f"{url} answers; its model is not loaded yet ({model})", "wait for it")
     return ok("service", f"{url} answers, with its model in memory")
 
 

@@ -35,12 +35,12 @@ def group_codes(study: Study) -> dict[str, tuple[tuple[str, ...], Ints]]:
 def class_tasks(study: Study) -> dict[str, npt.NDArray[np.bool_]]:
     """Return, for each class, which tasks have a true entity of it."""
     d = study.decoded
-    found: dict[str, npt.NDArray[np.bool_]] = {}
+    tasks: dict[str, npt.NDArray[np.bool_]] = {}
     for w, name in enumerate(d.classes):
         has = np.zeros(len(d), np.bool_)
         has[d["entity.task"][d["entity.label"] == w]] = True
-        found[name] = has
-    return found
+        tasks[name] = has
+    return tasks
 
 
 def figures_of(
@@ -59,34 +59,36 @@ def figures_of(
     codes = every[judged.test]
     target = 1 - float(alpha)
     summary = summarise(judged.outcomes, target=target, groups=codes)
-    made: Figures = {"alpha": alpha, "split": split, **asdict(summary)}
+    figures: Figures = {"alpha": alpha, "split": split, **asdict(summary)}
     shown = np.where(judged.outcomes.open, 100, np.clip(judged.outcomes.size, 1, 100))
     if judged.listed is not None:
-        made |= _listed(judged.listed, judged)
-    made["worst_group"] = cells[summary.worst_group] if summary.worst_group >= 0 else ""
+        figures |= _listed(judged.listed, judged)
+    figures["worst_group"] = cells[summary.worst_group] if summary.worst_group >= 0 else ""
     for kind, (names, all_of) in groups.items():
         own = all_of[judged.test]
-        made[kind] = {name: _cell(judged, own == i, shown) for i, name in enumerate(names) if np.any(own == i)}
-    made["class"] = {name: _cell(judged, has[judged.test], shown) for name, has in classes.items()}
+        figures[kind] = {name: _cell(judged, own == i, shown) for i, name in enumerate(names) if np.any(own == i)}
+    figures["class"] = {name: _cell(judged, has[judged.test], shown) for name, has in classes.items()}
     if thresholds is not None:
-        made["laws"] = _laws(study, judged, thresholds, alpha, strata=strata)
+        figures["laws"] = _laws(study, judged, thresholds, alpha, strata=strata)
         if strata:
-            made["group_laws"] = [law for kind in ("language", "length") for law in _group_laws(made["laws"], kind)]
-    return made
+            figures["group_laws"] = [
+                law for kind in ("language", "length") for law in _group_laws(figures["laws"], kind)
+            ]
+    return figures
 
 
 def _cell(judged: Judged, here: npt.NDArray[np.bool_], shown: Ints) -> dict[str, float]:
     if not here.any():
         return dict.fromkeys(("coverage", "size", "listed_coverage", "listed_size"), float("nan")) | {"tasks": 0}
-    found = {
+    figures = {
         "tasks": int(here.sum()),
         "coverage": float(judged.outcomes.covered[here].mean()),
         "size": float(shown[here].mean()),
     }
     if judged.listed is not None:
-        found["listed_coverage"] = float(judged.listed.covered[here].mean())
-        found["listed_size"] = float(np.maximum(judged.listed.size[here], 1).mean())
-    return found
+        figures["listed_coverage"] = float(judged.listed.covered[here].mean())
+        figures["listed_size"] = float(np.maximum(judged.listed.size[here], 1).mean())
+    return figures
 
 
 def _listed(listed: Listed, judged: Judged) -> dict[str, float]:
@@ -108,14 +110,14 @@ def _laws(study: Study, judged: Judged, thresholds: Thresholds, alpha: str, *, s
         pool = thresholds.pool(name).pool
         if pool.calibrated:
             by_pool.setdefault(pool.name, []).append(code)
-    found: list[dict[str, Any]] = []
+    laws: list[dict[str, Any]] = []
     for name, cells in sorted(by_pool.items()):
         here = np.isin(codes, cells)
         covered, total = int(judged.outcomes.covered[here].sum()), int(here.sum())
         judge = thresholds.pool(names[cells[0]])
         n, infinite = judge.n, bool(np.isposinf(judge.table.threshold(alpha)))
         below, above = tails(coverage_law(total, n=n, alpha=alpha, infinite=infinite), covered)
-        found.append(
+        laws.append(
             {
                 "pool": name,
                 "cells": [names[code] for code in cells],
@@ -128,7 +130,7 @@ def _laws(study: Study, judged: Judged, thresholds: Thresholds, alpha: str, *, s
                 "above": above,
             }
         )
-    return found
+    return laws
 
 
 def tails(law: npt.NDArray[np.float64], covered: int) -> tuple[float, float]:
@@ -146,7 +148,7 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
         parts = {cell.split("/")[0 if kind == "language" else -1] for cell in law["cells"]}
         if len(parts) == 1:
             members.setdefault(parts.pop(), []).append(law)
-    found: list[dict[str, Any]] = []
+    group_laws: list[dict[str, Any]] = []
     for name, own in sorted(members.items()):
         masses: npt.NDArray[np.float64] = np.ones(1)
         for law in own:
@@ -154,7 +156,7 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
             masses = np.asarray(np.convolve(masses, each), dtype=np.float64)
         covered = sum(law["covered"] for law in own)
         below, above = tails(masses, covered)
-        found.append(
+        group_laws.append(
             {
                 "kind": kind,
                 "group": name,
@@ -166,7 +168,7 @@ def _group_laws(laws: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
                 "above": above,
             }
         )
-    return found
+    return group_laws
 
 
 def coverage_law(total: int, *, n: int, alpha: str, infinite: bool = False) -> npt.NDArray[np.float64]:

@@ -20,10 +20,11 @@ from safetensors.numpy import save_file
 
 from backend.evaluation.actions import count_actions
 from backend.evaluation.merging import merge_texts
-from backend.scoring import ScoredText, score_labelled
+from backend.prediction.scoring import ScoredText, score_labelled
 from backend.tagger.errors import InvalidData
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.tagger import Tagger
+from backend.tagger.whole import WholeTexts
 from conformal.labels import LabelSpace, Span
 from conformal.subsequence import candidate_spans, list_spans, listing_floor
 from conformal.trellis import EntityMarginals, entity_marginals, kbest
@@ -75,8 +76,8 @@ def decode_files(
     for path, name in zip(files, names, strict=True):
         key = _key(tagger, path, rows=rows, seed=seed)
         target = cache / f"{path.name.split('.')[0]}-{key[:16]}.safetensors"
-        made = _load(target)
-        if made is None:
+        decoded = _load(target)
+        if decoded is None:
             texts = read_labelled(path).texts
             if not texts:
                 raise InvalidData(
@@ -88,11 +89,11 @@ def decode_files(
                 texts = tuple(texts[i] for i in chosen.tolist())
             if merge is not None:
                 texts = merge_texts(texts, merge)
-            made = decode_texts(tagger, texts, source=name, progress=progress)
-            _save(made, target)
+            decoded = decode_texts(tagger, texts, source=name, progress=progress)
+            _save(decoded, target)
         elif progress is not None:
-            progress(name, len(made), len(made))
-        parts.append(made)
+            progress(name, len(decoded), len(decoded))
+        parts.append(decoded)
     return join(parts, sources=names)
 
 
@@ -103,16 +104,16 @@ def distinct_names(files: Sequence[Path]) -> tuple[str, ...]:
     ('a/x.conll', 'b/x.conll', 'y.conll', 'y.conll (2)')
     """
     whole = [path.absolute().parts[1:] for path in files]
-    found: list[str] = []
+    names: list[str] = []
     for parts in whole:
         others = [each for each in whole if each != parts]
         depth = 1
         while depth < len(parts) and any(each[-depth:] == parts[-depth:] for each in others):
             depth += 1
         name = "/".join(parts[-depth:])
-        again = sum(each == parts for each in whole[: len(found)])
-        found.append(f"{name} ({again + 1})" if again else name)
-    return tuple(found)
+        again = sum(each == parts for each in whole[: len(names)])
+        names.append(f"{name} ({again + 1})" if again else name)
+    return tuple(names)
 
 
 def decode_texts(
@@ -122,10 +123,10 @@ def decode_texts(
     source: str = "",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Decoded:
-    """Tag, decode and score labelled texts."""
+    """Tag, decode and score labelled texts, each as one unit: what the paper's methods are about."""
     pieces: list[dict[str, Array]] = []
     names: list[str] = []
-    for scored in _chunks(score_labelled(tagger, texts, p_min=P_MIN)):
+    for scored in _chunks(score_labelled(WholeTexts(tagger), texts, p_min=P_MIN)):
         names += [item.language for item in scored]
         pieces.append(_describe_chunk(scored, tagger.space))
         if progress is not None:
@@ -154,16 +155,17 @@ def _describe_chunk(scored: Sequence[ScoredText], space: LabelSpace) -> dict[str
     tops = kbest(potentials, LISTED)
     marginals = entity_marginals(potentials, space, floor=listing_floor(space, P_MIN))
     described: list[dict[str, Array]] = []
-    for item, top, found in zip(scored, tops, marginals, strict=True):
+    for item, top, entities in zip(scored, tops, marginals, strict=True):
         logs = np.full((1, LISTED), -np.inf, np.float32)
         logs[0, : top.count] = top.log_probabilities
         labels = top.labels[:DETAILED]
         truth = item.alignment.spans
         lost = len(item.alignment.inexpressible)
         best = space.spans(top.labels[0])
-        candidates = candidate_spans(found, space, p_min=P_MIN, extra=[*best, *truth])
-        made = _labelings(labels, candidates.keys, candidates.probabilities, found, space)
-        scores = item.scores
+        candidates = candidate_spans(entities, space, p_min=P_MIN, extra=[*best, *truth])
+        labelings = _labelings(labels, candidates.keys, candidates.probabilities, entities, space)
+        (unit,) = item.units
+        scores = unit.scores
         rows = scores.entities
         label_of = np.array([(*space.classes, "O").index(name) for name in rows.names], np.int8)
         true_class = {(s.start, s.end): space.classes.index(s.label) for s in truth}
@@ -171,7 +173,7 @@ def _describe_chunk(scored: Sequence[ScoredText], space: LabelSpace) -> dict[str
         inside = 1.0 - candidates.probabilities[:, -1]
         described.append(
             {
-                **made,
+                **labelings,
                 "task.length": np.array([item.length], np.int32),
                 "task.log_probability": np.array([scores.log_probability]),
                 "task.rank": np.array([scores.rank], np.int32),
@@ -187,7 +189,7 @@ def _describe_chunk(scored: Sequence[ScoredText], space: LabelSpace) -> dict[str
                 "entity.label": label_of[rows.codes] if len(rows) else np.zeros(0, np.int8),
                 "entity.probability": rows.scored.probability,
                 "entity.cumulative": rows.scored.cumulative,
-                "entity.place": rows.scored.place.astype(np.int16),
+                "entity.place": rows.scored.class_rank.astype(np.int16),
                 "entity.rank": rows.rank.astype(np.int32),
                 "span.task": np.zeros(len(inside), np.int32),
                 "span.start": candidates.starts.astype(np.int32),
@@ -203,7 +205,7 @@ def _describe_chunk(scored: Sequence[ScoredText], space: LabelSpace) -> dict[str
 
 def _labelings(
     labels: npt.NDArray[np.int16],
-    keys: list[tuple[int, int]],
+    keys: Sequence[tuple[int, int]],
     probabilities: Array,
     marginals: EntityMarginals,
     space: LabelSpace,
@@ -304,10 +306,10 @@ def _key(tagger: Tagger, path: Path, *, rows: int | None, seed: int) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _save(made: Decoded, path: Path) -> None:
-    header = {"format": FORMAT, "classes": made.classes, "languages": made.languages, "sources": made.sources}
+def _save(decoded: Decoded, path: Path) -> None:
+    header = {"format": FORMAT, "classes": decoded.classes, "languages": decoded.languages, "sources": decoded.sources}
     partial = path.with_suffix(".partial")
-    arrays = {name: np.ascontiguousarray(array) for name, array in made.arrays.items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in decoded.arrays.items()}
     save_file(arrays, partial, metadata={"surespan": json.dumps(header)})
     partial.replace(path)  # a file is there whole or not at all
 

@@ -16,7 +16,7 @@ from conformal.subsequence import EntityMethod, Ints, score_spans
 from conformal.thresholds import calibrate
 
 SHARES = (0.1, 0.2, 0.3)
-REVIEW_VALUE = "least confidence plus expected wrong spans"  # what the queue uses: backend.store.ranked.review_value
+REVIEW_VALUE = "least confidence plus expected wrong spans"  # what the queue uses: backend.domain.priority.review_value
 
 
 def actions(study: Study, judged: Judged, *, max_shown: int = 5) -> dict[str, float]:

@@ -36,7 +36,7 @@ def class_laws(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str,
     calibration task, so their coverage varies no more than with one drawn entity each: the beta-binomial law of the
     number of calibration tasks is wide enough. Pooled ones have no such law and are shown to compare.
     """
-    found: list[dict[str, Any]] = []
+    laws: list[dict[str, Any]] = []
     for record in results["spans"]:
         if record["split"] or record["alpha"] not in alphas:
             continue
@@ -46,7 +46,7 @@ def class_laws(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str,
                 continue
             infinite = record["infinite"][w]
             below, above = tails(coverage_law(tasks, n=n, alpha=record["alpha"], infinite=infinite), hits)
-            found.append(
+            laws.append(
                 {
                     "method": record["method"],
                     "group": label,
@@ -58,7 +58,7 @@ def class_laws(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str,
                     "above": above,
                 }
             )
-    return found
+    return laws
 
 
 def class_law_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
@@ -82,16 +82,16 @@ def every_law(results: dict[str, Any], alphas: Sequence[str]) -> list[dict[str, 
 
     Each has `sets`, the method and its thresholds, and `kind` and `group`, the cell it judges.
     """
-    found: list[dict[str, Any]] = []
+    all_laws: list[dict[str, Any]] = []
     for name in COMPARED:
         own, total = results[f"{name}|strata"], results[f"{name}|no strata"]
-        found += [law | {"sets": f"{name}, one threshold", "kind": "total"} for law in _pool_laws(total, alphas)]
+        all_laws += [law | {"sets": f"{name}, one threshold", "kind": "total"} for law in _pool_laws(total, alphas)]
         laws = [law | {"kind": "pool"} for law in _pool_laws(own, alphas)]
         laws += [law for kind in ("language", "length") for law in _group_laws(own, alphas, kind)]
-        found += [law | {"sets": f"{name}, strata"} for law in laws]
+        all_laws += [law | {"sets": f"{name}, strata"} for law in laws]
     for law in class_laws(results, alphas):
-        found.append(law | {"sets": f"span sets, {law['method']}", "kind": "class"})
-    return found
+        all_laws.append(law | {"sets": f"span sets, {law['method']}", "kind": "class"})
+    return all_laws
 
 
 def below_target_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
@@ -140,8 +140,8 @@ def _pool_laws(records: list[dict[str, Any]], alphas: Sequence[str]) -> list[dic
 
 
 def _group_laws(records: list[dict[str, Any]], alphas: Sequence[str], kind: str) -> list[dict[str, Any]]:
-    found = [law for alpha in alphas for r in at(records, alpha) for law in r.get("group_laws", [])]
-    return [law for law in found if law["kind"] == kind]
+    laws = [law for alpha in alphas for r in at(records, alpha) for law in r.get("group_laws", [])]
+    return [law for law in laws if law["kind"] == kind]
 
 
 def _verdict(laws: Sequence[dict[str, Any]], *, two_sided: bool) -> tuple[str, str, str, str, str]:

@@ -15,9 +15,9 @@ from backend.evaluation.decoding import DETAILED
 from backend.evaluation.study import Judged, Listed, Study
 from conformal.evaluation import Outcomes
 from conformal.integrated_paper import sidak_thresholds
-from conformal.naive import split_conditional, split_level
+from conformal.pairs import split_conditional, split_level
 from conformal.quantile import Floats, Level, exact_level, threshold
-from conformal.raps import raps
+from conformal.scores.raps import raps
 from conformal.subsequence import Ints
 
 # Name -> (entity score, how alpha is spent on the entities of a labeling). Naive and conditional spend a part of it on
@@ -89,8 +89,8 @@ class PaperSets:
             values = self.part_scores(kind)
             codes = self.study.decoded["part.class"]
             kept = {name: held for name, held in self._folded.items() if name == "idx"}  # two at a time, for memory
-            made = [self.study.fold_parts(values, only=codes == w).astype(np.float32) for w in range(self.classes)]
-            self._folded = kept | {kind: made}
+            worst = [self.study.fold_parts(values, only=codes == w).astype(np.float32) for w in range(self.classes)]
+            self._folded = kept | {kind: worst}
         return self._folded[kind]
 
     def taus(self, kind: str, rule: str, calibration: Ints, alpha: Level, *, first: Floats | None = None) -> Floats:
@@ -116,8 +116,8 @@ class PaperSets:
                 rows.append(sidak_thresholds(own, level, most=self.most))
             else:
                 each = [level / max(1, s) if rule == "union" else level for s in range(self.most + 1)]
-                found = {a: float(threshold(own, a)) for a in set(each)}
-                rows.append(np.array([found[a] for a in each]))
+                by_level = {a: float(threshold(own, a)) for a in set(each)}
+                rows.append(np.array([by_level[a] for a in each]))
         return np.stack(rows)
 
     def members(self, kind: str, taus: Floats, test: Ints) -> npt.NDArray[np.bool_]:
@@ -166,21 +166,21 @@ class PaperSets:
         if name not in self._shares:
             kind, rule = VARIANTS[name]
             part = self.study.tuning
-            found = {s: float(self._two(kind, rule, part, part, "0.05", share=s).sum()) for s in _SHARES}
-            self._shares[name] = min(found, key=lambda share: found[share])
+            sizes = {s: float(self._two(kind, rule, part, part, "0.05", share=s).sum()) for s in _SHARES}
+            self._shares[name] = min(sizes, key=lambda share: sizes[share])
         return self._shares[name]
 
     def _search(self, kind: str) -> tuple[float, int]:
         """Choose lam and r0 of RAPS on the tuning part, for small sets at 0.95."""
         if kind not in self._tuned:
             part = self.study.tuning
-            found: dict[tuple[float, int], float] = {}
+            sizes: dict[tuple[float, int], float] = {}
             for self.lam, self.r0 in _GRID:
                 self._folded.pop(kind, None)
                 kept = self.members(kind, self.taus(kind, "sidak", part, "0.05"), part)
-                found[self.lam, self.r0] = float(kept.sum(axis=1).mean())
+                sizes[self.lam, self.r0] = float(kept.sum(axis=1).mean())
             self._folded.pop(kind, None)
-            self._tuned[kind] = min(found, key=lambda key: found[key])
+            self._tuned[kind] = min(sizes, key=lambda key: sizes[key])
         return self._tuned[kind]
 
 

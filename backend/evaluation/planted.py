@@ -49,8 +49,8 @@ def plant_error(
     if not possible:
         return None
     kind = possible[int(rng.integers(len(possible)))]
-    made = choices[kind][int(rng.integers(len(choices[kind])))]
-    return Planted(tuple(sorted(made)), kind)
+    wrong = choices[kind][int(rng.integers(len(choices[kind])))]
+    return Planted(tuple(sorted(wrong)), kind)
 
 
 def _swapped(spans: Sequence[Span], classes: Sequence[str]) -> list[tuple[Span, ...]]:
@@ -63,7 +63,7 @@ def _swapped(spans: Sequence[Span], classes: Sequence[str]) -> list[tuple[Span, 
 
 
 def _moved(spans: Sequence[Span], length: int, boundaries: Sequence[int]) -> list[tuple[Span, ...]]:
-    found = []
+    choices = []
     for old in spans:
         others = {token for other in spans if other is not old for token in range(other.start, other.end)}
         for start, end in (
@@ -74,8 +74,8 @@ def _moved(spans: Sequence[Span], length: int, boundaries: Sequence[int]) -> lis
         ):
             inside = 0 <= start < end <= length and not others & set(range(start, end))
             if inside and not any(start < edge < end for edge in boundaries):
-                found.append(_replaced(spans, old, Span(start, end, old.label)))
-    return found
+                choices.append(_replaced(spans, old, Span(start, end, old.label)))
+    return choices
 
 
 def _added(spans: Sequence[Span], words: Sequence[str], classes: Sequence[str]) -> list[tuple[Span, ...]]:

@@ -2,99 +2,108 @@
 
 from __future__ import annotations
 
-import io
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from backend.drawing.area import Area
+from backend.drawing.scales import Scale, ticks
+from backend.drawing.standalone import role_of, svg_file
 from backend.evaluation.tables import at, average
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_WIDTH, _HEIGHT = 6.4, 4.2
+_SIZES = (0, 1, 2, 5, 10, 20, 50, 100)  # named on the axis of set sizes
+_SIZED = ("nc1", "nc3", "conditional+nc1", "joint+nc1", "integrated", "integrated+nc1")
 
 
-def all_plots(results: dict[str, Any], alphas: Sequence[str]) -> dict[str, bytes]:
+def all_plots(results: dict[str, Any], alphas: Sequence[str]) -> dict[str, str]:
     """Return every plot by name, as SVG."""
-    made: dict[str, bytes] = {}
+    plots: dict[str, str] = {}
     for kind in ("language", "length", "entities", "class"):
         for strata in (False, True):
             name = f"coverage-{kind}-{'strata' if strata else 'no-strata'}"
-            made[name] = _svg(_coverage(results, kind, alphas, strata=strata))
-    made["set-sizes"] = _svg(_sizes(results))
-    made["ks-lengths"] = _svg(_heatmap(results["ks"]))
-    return made
+            plots[name] = _coverage(results, kind, alphas, strata=strata)
+    plots["set-sizes"] = _sizes(results)
+    plots["ks-lengths"] = _heatmap(results["ks"])
+    return plots
 
 
-def _figure() -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only a report needs it
-
-    return Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-
-
-def _svg(figure: Figure) -> bytes:
-    import matplotlib as mpl  # noqa: PLC0415
-
-    buffer = io.BytesIO()
-    # Fixed salt and no date: equal results give equal bytes.
-    with mpl.rc_context({"svg.hashsalt": "surespan", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
-
-
-def _coverage(results: dict[str, Any], kind: str, alphas: Sequence[str], *, strata: bool) -> Figure:
+def _coverage(results: dict[str, Any], kind: str, alphas: Sequence[str], *, strata: bool) -> str:
     """Coverage minus target against the target, one line per group."""
     records = results[f"nc1|{'strata' if strata else 'no strata'}"]
-    figure = _figure()
-    axes = figure.subplots()
     targets = [1 - float(alpha) for alpha in alphas]
+    gaps: dict[str, list[float]] = {}
     for group in at(records, alphas[0])[0][kind]:
-        gaps = []
-        for alpha in alphas:
-            cells = [r[kind][group]["coverage"] for r in at(records, alpha) if group in r[kind]]
-            gaps.append(average(cells) - (1 - float(alpha)))
-        axes.plot(targets, gaps, marker="o", markersize=3, linewidth=1.2, label=group)
-    axes.axhline(0.0, color="black", linewidth=0.8)
-    axes.set_xlabel("target")
-    axes.set_ylabel("coverage - target")
-    axes.set_title(f"nc1 by {kind}, {'thresholds per stratum' if strata else 'one threshold'}", fontsize=10)
-    axes.legend(fontsize=7, ncols=2)
-    return figure
+        gaps[group] = [
+            average([r[kind][group]["coverage"] for r in at(records, alpha) if group in r[kind]]) - target
+            for alpha, target in zip(alphas, targets, strict=True)
+        ]
+    known = [gap for line in gaps.values() for gap in line if math.isfinite(gap)]
+    across = Scale(min(targets), max(targets))
+    up = Scale(min([*known, -0.01]), max([*known, 0.01]), upwards=True)
+    area = Area()
+    area.grid(across=[up.at(tick) for tick in ticks(up.low, up.high)])
+    for tick in ticks(up.low, up.high):
+        area.left_label(up.at(tick), f"{tick:g}")
+    for target in sorted(targets):
+        area.bottom_label(across.at(target), f"{target:g}")
+    area.target(top=up.at(0.0))
+    for number, (group, line) in enumerate(gaps.items()):
+        places = [
+            (across.at(target), up.at(gap)) for target, gap in zip(targets, line, strict=True) if math.isfinite(gap)
+        ]
+        area.line(places, role_of(number))
+        for (left, top), gap in zip(places, filter(math.isfinite, line), strict=True):
+            area.dot(left, top, role_of(number), title=f"{group}: {gap:+.4f}", size=3)
+    title = f"nc1 by {kind}, {'thresholds per stratum' if strata else 'one threshold'}"
+    legend = [(group, role_of(number)) for number, group in enumerate(gaps)]
+    return svg_file(area, title=title, across="target", up="coverage - target", legend=legend)
 
 
-def _sizes(results: dict[str, Any]) -> Figure:
+def _sizes(results: dict[str, Any]) -> str:
     """Distribution of set sizes at 0.95."""
-    figure = _figure()
-    axes = figure.subplots()
-    for name in ("nc1", "nc3", "conditional+nc1", "joint+nc1", "integrated", "integrated+nc1"):
+    across, up = Scale(0.0, _spread(_SIZES[-1])), Scale(0.0, 1.0, upwards=True)
+    area = Area()
+    area.grid(across=[up.at(tick) for tick in ticks(0.0, 1.0)])
+    for tick in ticks(0.0, 1.0):
+        area.left_label(up.at(tick), f"{tick:g}")
+    for size in _SIZES:
+        area.bottom_label(across.at(_spread(size)), f"{size}")
+    legend = []
+    for number, name in enumerate(_SIZED):
         counts = next((r["sizes"] for r in results[f"{name}|strata"] if "sizes" in r), None)
-        if counts is not None:
-            share = np.cumsum(counts) / max(1, sum(counts))
-            axes.step(np.arange(len(share)), share, where="post", linewidth=1.2, label=name)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("set size")
-    axes.set_ylabel("share of sets at most this large")
-    axes.set_title("Set sizes at target 0.95, thresholds per stratum", fontsize=10)
-    axes.legend(fontsize=7)
-    return figure
+        if counts is None:
+            continue
+        shares = (np.cumsum(counts) / max(1, sum(counts)))[: _SIZES[-1] + 1]
+        places = [(across.at(_spread(size)), up.at(float(share))) for size, share in enumerate(shares)]
+        area.line(places, role_of(number), steps=True)
+        legend.append((name, role_of(number)))
+    return svg_file(
+        area,
+        title="Set sizes at target 0.95, thresholds per stratum",
+        across="set size",
+        up="share of sets at most this large",
+        legend=legend,
+    )
 
 
-def _heatmap(ks: dict[str, Any]) -> Figure:
+def _spread(size: float) -> float:
+    """Return where a size lies: up to 1 in proportion, beyond by its logarithm."""
+    return size if size <= 1 else 1.0 + math.log10(size)
+
+
+def _heatmap(ks: dict[str, Any]) -> str:
     """Mean KS distance of nc1 between lengths."""
-    figure = _figure()
-    axes = figure.subplots()
-    table = np.array(ks["distance"], dtype=np.float64)
-    image = axes.imshow(table, cmap="viridis", vmin=0.0)
-    labels = ks["lengths"]
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_yticks(range(len(labels)), labels)
-    for i in range(len(labels)):
+    table, labels = np.array(ks["distance"], dtype=np.float64), ks["lengths"]
+    finite = table[np.isfinite(table)]
+    most, step = float(finite.max(initial=0.0)) or 1.0, 100.0 / len(labels)
+    area = Area()
+    for i, name in enumerate(labels):
+        area.left_label((i + 0.5) * step, name)
+        area.bottom_label((i + 0.5) * step, name)
         for j in range(len(labels)):
             if np.isfinite(table[i, j]):
-                axes.text(j, i, f"{table[i, j]:.2f}", ha="center", va="center", color="white", fontsize=8)
-    axes.set_title(f"KS distance of nc1 between lengths ({ks['language']}; 100 draws, 100 repeats)", fontsize=9)
-    figure.colorbar(image)
-    return figure
+                area.cell(j * step, i * step, size=step, share=table[i, j] / most, text=f"{table[i, j]:.2f}")
+    title = f"KS distance of nc1 between lengths ({ks['language']}; 100 draws, 100 repeats)"
+    return svg_file(area, title=title)

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.evaluation.study import COMPARED, TUNING_SHARE
 from backend.evaluation.tables import at, mean
+from conformal.scores import Method
 
 N_MIN = 100  # calibration texts that a threshold of its own takes (SURESPAN_N_MIN)
 MOSTLY_OPEN = 0.9  # a share of open sets above which sizes say nothing
@@ -46,7 +47,7 @@ def recommend(results: dict[str, Any], *, alpha: str, laws: Sequence[str]) -> Re
     refused: list[str] = []
     tested = 0
     for name, worth in COMPARED.items():
-        if worth != "exact" or name.startswith("integrated"):
+        if worth != "exact" or not Method(name).makes_heads:
             continue
         records = results[f"{name}|strata"]
         tests = [law["below"] for a in laws for r in at(records, a) if "laws" in r for law in r["laws"]]
@@ -65,7 +66,7 @@ def recommend(results: dict[str, Any], *, alpha: str, laws: Sequence[str]) -> Re
         else:
             why = f"nearly all sets are open at target {target} ({mean(plain, 'open'):.0%} of nc1's)"
         text = (
-            f"nc1, the default, for want of evidence: {why}. A threshold at target {target} takes about "
+            f"nc1, the default, as there is too little evidence: {why}. A threshold at target {target} takes about "
             f"{texts_needed(alpha)} labelled texts that the model was not trained on, one for each language and length "
             "about as many of each."
         )

@@ -43,11 +43,11 @@ def write_report(
     plots = all_plots(results, alphas)
     main = "0.05" if "0.05" in alphas else alphas[0]
     chosen = recommend(results, alpha=main, laws=middle)
-    found = {row["order"]: row["actions 20%"] for row in results["effort"]["queue"]}
-    order = max(found, key=lambda each: found[each])
+    shares = {row["order"]: row["actions 20%"] for row in results["effort"]["queue"]}
+    order = max(shares, key=lambda each: shares[each])
     queue = (
-        f"The review order that finds most corrections in the first fifth of the queue: {order} ({found[order]:.3f}; "
-        f"random {found['random']:.3f}, {REVIEW_VALUE}, which the queue uses, {found[REVIEW_VALUE]:.3f})."
+        f"The review order that finds most corrections in the first fifth of the queue: {order} ({shares[order]:.3f}; "
+        f"random {shares['random']:.3f}, {REVIEW_VALUE}, which the queue uses, {shares[REVIEW_VALUE]:.3f})."
     )
     lines = [
         "# Evaluation",
@@ -65,7 +65,7 @@ def write_report(
     for table in (*tables, cells):
         (out / f"{table.name}.csv").write_text(table.csv())
     for name, drawing in plots.items():
-        (out / f"{name}.svg").write_bytes(drawing)
+        (out / f"{name}.svg").write_text(drawing)
     (out / "report.html").write_text(_page(tables, plots, chosen, queue, settings))
     return chosen
 
@@ -92,7 +92,7 @@ def _settings(settings: dict[str, Any]) -> str:
 
 
 def _page(
-    tables: Sequence[Table], plots: dict[str, bytes], chosen: Recommendation, queue: str, settings: dict[str, Any]
+    tables: Sequence[Table], plots: dict[str, str], chosen: Recommendation, queue: str, settings: dict[str, Any]
 ) -> str:
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Surespan evaluation</title>',
@@ -110,18 +110,9 @@ def _page(
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     parts.append('<h2>Plots</h2><div class="plots">')
     for name, drawing in plots.items():
-        svg = drawing.decode()
-        svg = _own_ids(svg[svg.index("<svg") :], name)
-        parts.append(f"<figure>{svg}<figcaption>{html.escape(name)}</figcaption></figure>")
+        parts.append(f"<figure>{drawing}<figcaption>{html.escape(name)}</figcaption></figure>")
     parts.append("</div></body></html>")
     return "".join(parts)
-
-
-def _own_ids(svg: str, name: str) -> str:
-    """Make a drawing's ids its own: several drawings share one page."""
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
-    return re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
 
 
 def _cell(text: str) -> str:

@@ -27,8 +27,7 @@ from backend.evaluation.study import COMPARED, LEVELS, Study, run_method
 from backend.tagger.errors import InvalidData
 from backend.tagger.tagger import Tagger
 from conformal.evaluation import edf_distance
-from conformal.names import SPAN_METHODS
-from conformal.scores import Boundary
+from conformal.scores import SPAN_METHODS, Boundary
 from conformal.subsequence import EntityMethod
 
 VERSION = 3  # of the pieces: raise it when figures change, so that older ones are not read
@@ -113,18 +112,18 @@ def evaluate(
 
 
 def _pieces(study: Study, plan: Plan) -> dict[str, Callable[[], Any]]:
-    made: dict[str, Callable[[], Any]] = {
+    pieces: dict[str, Callable[[], Any]] = {
         f"{name}|{'strata' if strata else 'no strata'}": partial(_method, study, plan, name, strata)
         for name in COMPARED
         for strata in (True, False)
     }
-    made |= {f"{name}|top {DETAILED}": partial(_method, study, plan, name, False, DETAILED) for name in TOP_K}
-    made |= {name: partial(_paper, study, plan, name) for name in VARIANTS}
-    made |= {f"spans|{method}": partial(_spans, study, plan, method) for method in _SPANS}
-    made["boundary"] = partial(_boundary, study, plan)
-    made["effort"] = partial(_effort, study)
-    made["ks"] = partial(_ks, study)
-    return made
+    pieces |= {f"{name}|top {DETAILED}": partial(_method, study, plan, name, False, DETAILED) for name in TOP_K}
+    pieces |= {name: partial(_paper, study, plan, name) for name in VARIANTS}
+    pieces |= {f"spans|{method}": partial(_spans, study, plan, method) for method in _SPANS}
+    pieces["boundary"] = partial(_boundary, study, plan)
+    pieces["effort"] = partial(_effort, study)
+    pieces["ks"] = partial(_ks, study)
+    return pieces
 
 
 _SPANS = {name: EntityMethod(name) for name in SPAN_METHODS} | {"nc1, pooled": EntityMethod("nc1", "pooled")}
@@ -152,19 +151,19 @@ def _path(store: Path, key: str) -> Path:
     return store / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
 
 
-def _save(path: Path, made: Any) -> None:  # noqa: ANN401 - JSON
+def _save(path: Path, figures: Any) -> None:  # noqa: ANN401 - JSON
     unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(made))
+    unfinished.write_text(json.dumps(figures))
     unfinished.replace(path)  # whole, or not at all
 
 
 def _method(study: Study, plan: Plan, name: str, strata: bool, top_k: int | None = None) -> list[dict[str, Any]]:
     groups, classes = group_codes(study), class_tasks(study)
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for alpha, split, judged, thresholds in run_method(
         study, name, splits=plan.splits, strata=strata, alphas=plan.alphas, top_k=top_k
     ):
-        made = figures_of(
+        figures = figures_of(
             study,
             judged,
             alpha=alpha,
@@ -176,13 +175,18 @@ def _method(study: Study, plan: Plan, name: str, strata: bool, top_k: int | None
         )
         tuned = thresholds.method.tuned
         if tuned is not None:
-            made["tuned"] = {"limit": thresholds.method.limit, "lam": tuned.lam, "r0": tuned.r0, "share": tuned.share}
+            figures["tuned"] = {
+                "limit": thresholds.method.limit,
+                "lam": tuned.lam,
+                "r0": tuned.r0,
+                "share": tuned.share,
+            }
         if split == 0 and alpha == "0.05":
             beyond = np.where(judged.outcomes.open, 101, np.minimum(judged.outcomes.size, 101))
             top = np.bincount(beyond, minlength=102)
-            made["sizes"] = top.tolist()
-        found.append(made)
-    return found
+            figures["sizes"] = top.tolist()
+        records.append(figures)
+    return records
 
 
 def _paper(study: Study, plan: Plan, name: str) -> list[dict[str, Any]]:
@@ -200,33 +204,33 @@ def _spans(study: Study, plan: Plan, method: str) -> list[dict[str, Any]]:
 
 def _boundary(study: Study, plan: Plan) -> list[dict[str, Any]]:
     """Ablate the boundary rule at 0.90, without strata."""
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     groups, classes = group_codes(study), class_tasks(study)
     for name in ("nc1", "nc2", "nc3"):
         for rule in Boundary:
             for alpha, split, judged, _ in run_method(
                 study, name, splits=min(plan.splits, 5), strata=False, alphas=("0.1",), boundary=rule
             ):
-                made = figures_of(study, judged, alpha=alpha, split=split, groups=groups, classes=classes)
-                found.append(
+                figures = figures_of(study, judged, alpha=alpha, split=split, groups=groups, classes=classes)
+                records.append(
                     {
                         "score": name,
                         "rule": rule.value,
-                        **{k: made[k] for k in ("coverage", "mean_100", "mean_1000", "empty")},
+                        **{k: figures[k] for k in ("coverage", "mean_100", "mean_1000", "empty")},
                     }
                 )
-    return found
+    return records
 
 
 def _effort(study: Study) -> dict[str, Any]:
-    made: dict[str, Any] = {"actions": {}, "flags": {}}
+    figures: dict[str, Any] = {"actions": {}, "flags": {}}
     for alpha in ("0.1", "0.05", "0.01"):
         for _, _, judged, _ in run_method(study, "nc1", splits=1, strata=True, alphas=(alpha,)):
-            made["actions"][alpha] = actions(study, judged)
-            made["flags"][alpha] = flag_figures(study, alpha=alpha)
+            figures["actions"][alpha] = actions(study, judged)
+            figures["flags"][alpha] = flag_figures(study, alpha=alpha)
             if alpha == "0.05":
-                made["queue"] = queue_figures(study, judged)
-    return made
+                figures["queue"] = queue_figures(study, judged)
+    return figures
 
 
 def _ks(study: Study) -> dict[str, Any]:

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
+from backend.domain.priority import review_value
+from backend.domain.ranked import one_unit
 from backend.evaluation.actions import count_actions
 from backend.evaluation.planted import KINDS, plant_error
-from backend.second_looks import P_MIN, best_list, find_looks
-from backend.store.ranked import review_value
+from backend.review.second_looks import P_MIN, best_list, find_looks
 from backend.store.second_looks import LookTable
 from backend.tagger.readers import LabelledText
 from backend.tagger.spans import to_token_spans
@@ -87,29 +88,31 @@ def decode_planted(
         potentials = [each.potentials for each in tagged]
         marginals = entity_marginals(potentials, space, floor=listing_floor(space, P_MIN))
         tops = kbest(potentials, 1)
-        for number, (text, made, found, top) in enumerate(zip(part, tagged, marginals, tops, strict=True), first):
+        for number, (text, tagged_text, entities, top) in enumerate(
+            zip(part, tagged, marginals, tops, strict=True), first
+        ):
             aligned = to_token_spans(
-                text.spans, made.tokens, text=text.text, boundaries=made.boundaries, classes=space.classes
+                text.spans, tagged_text.tokens, text=text.text, boundaries=tagged_text.boundaries, classes=space.classes
             )
-            words = [text.text[token.start : token.end] for token in made.tokens]
-            if aligned.inexpressible or not words or made.seen:
+            words = [text.text[token.start : token.end] for token in tagged_text.tokens]
+            if aligned.inexpressible or not words or tagged_text.seen:
                 continue
             planted = plant_error(
-                aligned.spans, words, classes=space.classes, rng=rng, boundaries=tuple(made.boundaries)
+                aligned.spans, words, classes=space.classes, rng=rng, boundaries=tuple(tagged_text.boundaries)
             )
             if planted is None:
                 continue
             best = space.spans(top.labels[0])
-            candidates = candidate_spans(found, space, p_min=P_MIN, extra=best)
+            candidates = candidate_spans(entities, space, p_min=P_MIN, extra=best)
             listed = best_list(space, top, candidates)
             both = (aligned.spans, planted.spans)
             rows.append(
                 (
-                    [weakest_label(made.potentials, space, spans=spans).score for spans in both],
-                    [-log_probability(made.potentials, space.ids(spans, len(words))) for spans in both],
+                    [weakest_label(tagged_text.potentials, space, spans=spans).score for spans in both],
+                    [-log_probability(tagged_text.potentials, space.ids(spans, len(words))) for spans in both],
                     KINDS.index(planted.kind),
                     -listed.log_probabilities[0],
-                    review_value(listed),
+                    review_value(one_unit(listed)),
                     len(words),
                     set(best) != set(aligned.spans),
                     count_actions(best, aligned.spans),
@@ -162,17 +165,17 @@ def run_trial(
         at = still.astype(np.int64)
         scores = np.take_along_axis(data.score, at[:, None], axis=1)[:, 0]
         table = LookTable(np.arange(size), scores, data.review, place, np.ones(size, np.bool_), settled, settled)
-        found = find_looks(table, fdr=fdr)
-        if not found.check or checks >= most_checks:
+        lists = find_looks(table, fdr=fdr)
+        if not lists.check or checks >= most_checks:
             break
-        ask = np.array(found.check, dtype=np.int64)[: most_checks - checks]
+        ask = np.array(lists.check, dtype=np.int64)[: most_checks - checks]
         checks += ask.size
         settled[ask], still[ask] = True, False
     outside = np.ones(size, np.bool_)
-    outside[found.reference] = False
+    outside[lists.reference] = False
     rest = np.flatnonzero(outside)
     listed = np.zeros(size, np.bool_)
-    listed[list(found.listed)] = True
+    listed[list(lists.listed)] = True
     hits, total = int((listed & wrong).sum()), int(wrong[rest].sum())
     nll = np.take_along_axis(data.nll, wrong.astype(np.int64)[:, None], axis=1)[:, 0]
     plain = rest[np.argsort(-nll[rest], kind="stable")]
@@ -210,14 +213,14 @@ def queue_trial(data: PlantedTexts, *, rng: np.random.Generator, first: float = 
         "the queue's value of a look": data.review,
     }
     count = round(first * len(data))
-    found = {}
+    shares = {}
     for name, values in orders.items():
         head = np.argsort(-values, kind="stable")[:count]
-        found[name] = (
+        shares[name] = (
             float(data.wrong[head].sum() / max(data.wrong.sum(), 1)),
             float(data.corrections[head].sum() / max(data.corrections.sum(), 1)),
         )
-    return found
+    return shares
 
 
 def label_order_trial(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from conformal.evaluation import cut_points, within
 from conformal.labels import OUTSIDE
 from conformal.quantile import Floats, ScoreTable
 from conformal.rows import TaskRows
-from conformal.scores import Tuned
+from conformal.scores import Grid
 from conformal.subsequence import EntityMethod, Ints, score_spans
 from conformal.thresholds import calibrate
 
@@ -43,19 +43,15 @@ class SpanFigures:
 
 
 # What RAPS, conditional and naive are tried with on the tuning part.
-_LAMBDAS, _R0S, _CAPS, _SHARES = (0.0, 0.001, 0.01, 0.05), (1, 5), (2, 5, 20, 100), ("0.05", "0.1", "0.3", "0.5")
+_GRID = Grid(lams=(0.0, 0.001, 0.01, 0.05), r0s=(1, 5), caps=(2, 5, 20, 100), shares=("0.05", "0.1", "0.3", "0.5"))
 
 
 def tuned_spans(study: Study, method: EntityMethod, *, alpha: str = "0.05") -> EntityMethod:
     """Freeze a span method on the tuning part: the values with the smallest sets of true entities at 0.95."""
     if not method.needs_tuning:
         return method
-    options = {
-        "raps": [replace(method, tuned=Tuned(lam=lam, r0=r0)) for lam in _LAMBDAS for r0 in _R0S],
-        "conditional": [replace(method, limit=cap, tuned=Tuned()) for cap in _CAPS],
-        "naive": [replace(method, tuned=Tuned(share=share)) for share in _SHARES],
-    }[method.family]
-    found: dict[int, float] = {}
+    options = [method.freeze(choice) for choice in method.score.variants(_GRID)]
+    sizes: dict[int, float] = {}
     d = study.decoded
     part = np.zeros(len(d), np.bool_)
     part[study.tuning] = True
@@ -63,10 +59,10 @@ def tuned_spans(study: Study, method: EntityMethod, *, alpha: str = "0.05") -> E
     for number, option in enumerate(options):
         tables = _tables(study, option, study.tuning)
         spans = _span_scores(study, option, true)
-        found[number] = float(
+        sizes[number] = float(
             sum(within(spans[:, w], cut_points(table, alpha)).mean() for w, table in enumerate(tables))
         )
-    return options[min(found, key=lambda number: (found[number], number))]
+    return options[min(sizes, key=lambda number: (sizes[number], number))]
 
 
 def _span_scores(study: Study, method: EntityMethod, chosen: npt.NDArray[np.bool_]) -> Floats:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from backend.evaluation.decoding import DETAILED, LISTED, Decoded
 from conformal.evaluation import Outcomes, cut_points, head_sizes, within
-from conformal.integrated import worst_parts
 from conformal.labels import OUTSIDE
 from conformal.quantile import Floats, ScoreTable
 from conformal.rows import EntityRows, TaskRows, coded
@@ -106,7 +105,7 @@ class Study:
             [labels[i] for i in d["entity.label"].tolist()],
             probability=d["entity.probability"],
             cumulative=d["entity.cumulative"],
-            place=d["entity.place"],
+            class_rank=d["entity.place"],
             rank=d["entity.rank"],
         )
 
@@ -158,7 +157,7 @@ class Study:
         own = self.entities.take(np.isin(self.entities.task, self.tuning))
         lists = None
         part = self.tuning
-        if method.family in ("raps", "naive", "conditional", "conditional_paper"):
+        if method.searches_lists:
             part = part[:: max(1, part.size // _TUNING_LISTS)]
             lists = RankedLists(self.logs[part].astype(np.float64), self.decoded["task.complete"][part])
         rows = self.rows.take(part)
@@ -174,9 +173,7 @@ class Study:
 
     def truth_rows(self, method: Method) -> TaskRows:
         """Return the rows, with T of the true labelings where the method needs it."""
-        if method.is_integrated and method.tuned is not None:
-            return self.rows.with_worst(worst_parts(self.rows, self.entities, tuned=method.tuned))
-        return self.rows
+        return method.describe(self.rows, self.entities)
 
     def thresholds(self, method: Method, rows: TaskRows, calibration: Ints, *, strata: bool) -> Thresholds:
         """Calibrate a tuned method on some tasks."""
@@ -265,17 +262,17 @@ def judge_heads(
         scores = method.scores(ranks, u=draws if method.smooths_scores else None)
         if by_cut:
             return within(scores, cuts[at_rows])
-        found = np.zeros(at_rows.size, dtype=np.bool_)
+        members = np.zeros(at_rows.size, dtype=np.bool_)
         for i, table in enumerate(tables):
             here = codes[at_rows] == i
-            found[here] = method.members(
+            members[here] = method.members(
                 scores[here],
                 table,
                 alpha,
                 previous=None if before is None else before[here],
                 u=None if draws is None or not method.needs_u else draws[here],
             )
-        return found
+        return members
 
     def at(at_rows: Ints, rank: Ints) -> Ranks:
         tasks = test[at_rows]
@@ -383,13 +380,13 @@ def run_method(
             scores = method.scores(Ranks(logs, np.zeros(logs.shape, np.int64), np.zeros(logs.shape), None, worst))
         for split in range(splits):
             calibration, test = study.split(split)
-            made = study.thresholds(method, rows, calibration, strata=strata)
+            thresholds = study.thresholds(method, rows, calibration, strata=strata)
             if scores is not None:
                 yield (
                     alpha,
                     split,
-                    judge_integrated(study, method, rows, made, test, alpha, scores=scores, strata=strata),
-                    made,
+                    judge_integrated(study, method, rows, thresholds, test, alpha, scores=scores, strata=strata),
+                    thresholds,
                 )
             else:
-                yield alpha, split, judge_heads(study, method, rows, made, test, alpha, strata=strata), made
+                yield alpha, split, judge_heads(study, method, rows, thresholds, test, alpha, strata=strata), thresholds

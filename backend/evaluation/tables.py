@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from backend.evaluation.study import COMPARED
+from conformal.scores import Method
 
 # Scores without ties or atoms: their coverage is held to the law on both sides, the others' on the lower side.
 TWO_SIDED = ("nc1", "nc2", "logrank+nc1", "raps+nc1", "raps+nc2", "joint+nc1", "joint+nc2", "integrated+nc1")
@@ -146,12 +147,12 @@ def size_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
         best = min(theirs, key=lambda each: mean(at(theirs[each], alpha), "mean_1000"))
         records = (at(results[f"{RECOMMENDED}|no strata"], alpha), at(theirs[best], alpha))
         shown = (("mean_1000", 3), ("coverage", 4), ("open", 3), ("empty", 3))
-        found = [[number(mean(own, name), digits) for name, digits in shown] for own in records]
+        cells = [[number(mean(own, name), digits) for name, digits in shown] for own in records]
         theirs_size = mean(records[1], "mean_1000")
         ratio = mean(records[0], "mean_1000") / theirs_size
         name, size = min(((each, _exact_size(results, each, alpha)) for each in _OURS), key=lambda pair: pair[1])
         smallest = (name, number(size, 3), f"{size / theirs_size:.3f}")
-        rows.append((percent(alpha), *found[0], best, *found[1], f"{ratio:.3f}", *smallest))
+        rows.append((percent(alpha), *cells[0], best, *cells[1], f"{ratio:.3f}", *smallest))
     what = ("mean min(size,1000)", "coverage", "open", "empty")
     return Table(
         "sizes",
@@ -164,7 +165,7 @@ def size_table(results: dict[str, Any], alphas: Sequence[str]) -> Table:
     )
 
 
-_OURS = [name for name, worth in COMPARED.items() if worth == "exact" and not name.startswith("integrated")]
+_OURS = [name for name, worth in COMPARED.items() if worth == "exact" and Method(name).makes_heads]
 
 
 def _exact_size(results: dict[str, Any], name: str, alpha: str) -> float:

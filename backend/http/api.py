@@ -10,19 +10,21 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 from sqlalchemy.orm import Session
 
-from backend.alpha import plain_alpha
+from backend.calibration.order import order_info
+from backend.domain.alpha import plain_alpha
+from backend.domain.records import JobRecord, ModelRecord, ProjectRecord
 from backend.errors import NotFound
 from backend.http.bodies import read_json
 from backend.http.openapi import document
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_project
-from backend.looks_report import looks_report
-from backend.orders import order_info
+from backend.monitoring.report import alarm_list, coverage_report, monitor_report
+from backend.prediction.promise import describe_promise
+from backend.review.second_looks_report import looks_report
 from backend.serving.service import Service
 from backend.store.jobs import list_jobs, load_job
 from backend.store.judgements import coverage_rows
 from backend.store.projects import find_project, list_projects, lookup_model
 from backend.store.thresholds import active_version, load_thresholds
-from backend.store.types import JobRecord, ModelRecord, ProjectRecord
 
 PREFIX = "/api/v1"
 MAX_LIMIT = 500
@@ -57,8 +59,6 @@ def blueprint(service: Service) -> Blueprint:
 
     @routes.get("/projects/<uid>/monitor")
     def monitor(uid: str) -> Response:
-        from backend.monitor_report import monitor_report  # noqa: PLC0415 - brings the model's libraries in
-
         since = _since()
         with service.reads.read() as session:
             project, model = find_served(service, session, uid)
@@ -78,16 +78,16 @@ def blueprint(service: Service) -> Blueprint:
         limit = read_limit(50)
         with service.reads.read() as session:
             project = None if uid is None else find_served(service, session, uid)[0]
-            found = list_jobs(session, project_id=None if project is None else project.id, limit=limit)
-        return jsonify({"jobs": [_job(each) for each in found]})
+            listed = list_jobs(session, project_id=None if project is None else project.id, limit=limit)
+        return jsonify({"jobs": [_job(each) for each in listed]})
 
     @routes.get("/jobs/<int(max=9223372036854775807):number>")
     def job(number: int) -> Response:
         with service.reads.read() as session:
-            found = load_job(session, number)
-        if found is None:
+            record = load_job(session, number)
+        if record is None:
             raise NotFound("expected the id of a job, got one that does not exist")
-        return jsonify(_job(found))
+        return jsonify(_job(record))
 
     return routes
 
@@ -109,10 +109,9 @@ def _sets(service: Service) -> dict[str, Any]:
     with service.admission.enter():
         predictor = service.views.local(project, alpha=alpha)
         with service.gate.turn(project):
-            made = predictor.predict([text], languages=[language])[0]
-    from backend.promise import describe  # noqa: PLC0415 - the model's libraries are there by now
+            prediction = predictor.predict([text], languages=[language])[0]
 
-    return made.as_dict() | {"promise": describe(made)}
+    return prediction.as_dict() | {"promise": describe_promise(prediction)}
 
 
 def _alpha(body: Mapping[str, Any]) -> str | None:
@@ -201,8 +200,6 @@ def _thresholds(session: Session, project: ProjectRecord, model: ModelRecord | N
 
 
 def _coverage(session: Session, project: ProjectRecord, model: ModelRecord | None) -> dict[str, Any]:
-    from backend.monitor_report import alarm_list, coverage_report  # noqa: PLC0415 - brings the model's libraries in
-
     rows = [] if model is None else coverage_rows(session, project.id, model_id=model.id)
     return {"project": project.uid, **coverage_report(rows), "alarms": alarm_list(session, project.id)}
 

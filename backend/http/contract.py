@@ -116,9 +116,9 @@ def _versions(service: Service, project: str | None) -> dict[str, Any]:
     """
     names: list[str] = []
     with service.reads.read() as session:
-        found = None if project is None or "\x00" in project else find_project(session, project)
+        chosen = None if project is None or "\x00" in project else find_project(session, project)
         active = active_version_ids(session)
-        for row in list_projects(session) if project is None else [found] if found is not None else []:
+        for row in list_projects(session) if project is None else [chosen] if chosen is not None else []:
             header = service.views.serving_model(row)
             model = lookup_model(session, header.name, header.hash)
             numbers = [0]

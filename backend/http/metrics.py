@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from backend.http.collecting import StoredFigures
 from backend.http.monitor_metrics import MonitorFamilies
 from backend.serving.service import Service
+from backend.store.attempts import count_set_aside
 from backend.store.engine import database_now
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import count_jobs
@@ -24,15 +25,18 @@ class DatabaseCollector(StoredFigures):
 
     def _read(self) -> Iterator[Metric]:
         inbox = GaugeMetricFamily(
-            "surespan_inbox_events", "Events that wait (pending), and that failed for good (dead).", labels=["state"]
+            "surespan_inbox_events", "Events that are waiting (pending), or failed for good (dead).", labels=["state"]
         )
         behind = GaugeMetricFamily(
-            "surespan_inbox_age_seconds", "Age of the event that waits longest: how far behind the worker is."
+            "surespan_inbox_age_seconds", "Age of the oldest waiting event: how far behind the worker is."
         )
-        jobs = GaugeMetricFamily("surespan_jobs", "Jobs that wait, run or have failed.", labels=["kind", "state"])
+        jobs = GaugeMetricFamily("surespan_jobs", "Jobs waiting, running or failed.", labels=["kind", "state"])
+        aside = GaugeMetricFamily(
+            "surespan_labels_set_aside", "Labels that are not scored any more, because it failed.", labels=["project"]
+        )
         refits = GaugeMetricFamily("surespan_threshold_versions", "Threshold versions ever made: refits.")
         active = GaugeMetricFamily(
-            "surespan_active_version", "The version that serves, 0 for the starter.", labels=["project"]
+            "surespan_active_version", "The version in use, 0 for the starter.", labels=["project"]
         )
         monitors = MonitorFamilies()
         with self._service.reads.read() as session:
@@ -44,15 +48,17 @@ class DatabaseCollector(StoredFigures):
             for (kind, state), count in count_jobs(session).items():
                 jobs.add_metric([kind, state], count)
             refits.add_metric([], count_versions(session))
+            given_up = count_set_aside(session)
             versions = active_version_ids(session)
             for project in list_projects(session):
+                aside.add_metric([project.uid], given_up.get(project.id, 0))
                 header = self._service.views.serving_model(project)
                 model = lookup_model(session, header.name, header.hash)
                 if model is None:
                     continue
                 active.add_metric([project.uid], versions.get((project.id, model.id), 0))
                 monitors.add(session, project, model)
-        yield from (inbox, behind, jobs, refits, active)
+        yield from (inbox, behind, jobs, aside, refits, active)
         yield from monitors.families()
 
 

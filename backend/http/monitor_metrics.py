@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from sqlalchemy.orm import Session
 
+from backend.domain.records import ModelRecord, ProjectRecord
 from backend.store.judgements import STRATUM, add_up, coverage_rows
 from backend.store.monitor import COVERAGE, DRIFT, GAP, list_alarms, list_monitors
-from backend.store.types import ModelRecord, ProjectRecord
 
 
 class MonitorFamilies:
@@ -20,7 +20,7 @@ class MonitorFamilies:
         by_stratum = ["project", "stratum", "kind"]
         self._covered = GaugeMetricFamily(
             "surespan_live_coverage",
-            "Share of labelled tasks whose set held the label; kind is blind, assisted or excluded.",
+            "Share of labelled tasks whose set contained the label; kind is blind, assisted or excluded.",
             labels=by_stratum,
         )
         self._judged = GaugeMetricFamily(
@@ -36,7 +36,7 @@ class MonitorFamilies:
         )
         self._gap = GaugeMetricFamily(
             "surespan_acceptance_gap",
-            "Share of prelabels kept when in view, less blind agreement with them.",
+            "Share of prelabels kept when in view, minus blind agreement with them.",
             labels=["project"],
         )
 

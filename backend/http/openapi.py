@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend import __version__
-from backend.http.security import SECRET_HEADER
+from backend.labelstudio.payloads import SECRET_HEADER
 
 Schema = dict[str, Any]
 
@@ -42,7 +42,7 @@ def _routes() -> Schema:
     project = {"type": "string", "minLength": 1, "maxLength": 100, "description": "<id>.<created timestamp>"}
     return {
         "/health": {
-            "get": _get("Whether the process answers, and how far its model is.", _object(status=_TEXT, model=_TEXT))
+            "get": _get("Whether the process answers, and its model's state.", _object(status=_TEXT, model=_TEXT))
         },
         "/setup": {
             "post": _post(
@@ -74,7 +74,7 @@ def _routes() -> Schema:
         },
         "/versions": {
             "get": _get(
-                "Versions that serve, newest first.",
+                "Versions in use, newest first.",
                 _object(["versions"], versions=_list(_TEXT)),
                 [_query("project", _TEXT)],
             )
@@ -120,7 +120,7 @@ def _own() -> Schema:
         minutes={"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1440, "nullable": True},
         review_order={
             "type": "boolean",
-            "description": "That from now on only blind tasks of the project may set thresholds.",
+            "description": "Accepts that from now on only blind tasks of the project may set thresholds.",
         },
     )
     return {
@@ -129,14 +129,14 @@ def _own() -> Schema:
         "/api/v1/projects": {"get": _get("Projects, oldest first.", _object(["projects"], projects=_list(_OBJECT)))},
         "/api/v1/projects/{uid}/thresholds": {
             "get": _get(
-                "Thresholds that serve a project.",
+                "Thresholds in use for a project.",
                 _object(["project", "threshold_version", "thresholds"], thresholds=_list(_OBJECT)),
                 [uid],
             )
         },
         "/api/v1/projects/{uid}/coverage": {
             "get": _get(
-                "How often served sets held the label.",
+                "How often served sets contained the label.",
                 _object(["project", "overall", "strata"], overall=_OBJECT, strata=_list(_OBJECT)),
                 [uid],
             )
@@ -150,11 +150,11 @@ def _own() -> Schema:
         },
         "/api/v1/projects/{uid}/queue": {"get": _get("The same as /api/v1/queue for a project.", _QUEUE, [uid, limit])},
         "/api/v1/queue": {
-            "get": _get("What to look at next, most worth a look first.", _QUEUE, [_needed("project"), limit])
+            "get": _get("What to look at next, the most valuable first.", _QUEUE, [_needed("project"), limit])
         },
         "/api/v1/queue/claims": {
             "post": _conflicting(
-                _post("Leases the next tasks to an annotator; nobody else gets them meanwhile.", claim, _QUEUE)
+                _post("Leases the next tasks to an annotator; nobody else gets them in the meantime.", claim, _QUEUE)
             ),
             "delete": _get(
                 "Gives back what an annotator has leased.",
@@ -223,7 +223,7 @@ def _needed(name: str) -> Schema:
 
 
 def _conflicting(operation: Schema) -> Schema:
-    refused = {"409": _json("Not as the project is now; the hint says what to ask for.", _ref("Problem"))}
+    refused = {"409": _json("Not in the project's present state; the hint says what to send.", _ref("Problem"))}
     return operation | {"responses": operation["responses"] | refused}
 
 
@@ -254,7 +254,7 @@ _FAILURES: Schema = {
     for status, meaning in {
         "400": "Not of the documented shape.",
         "401": "No valid credentials.",
-        "403": "Not from there.",
+        "403": "Not allowed from there.",
         "404": "Not found.",
         "413": "Too large.",
         "422": "Understood, but not usable.",
@@ -264,6 +264,17 @@ _FAILURES: Schema = {
 _SPAN = _object(["start", "end", "label", "text"], start=_WHOLE, end=_WHOLE, label=_TEXT, text=_TEXT)
 _LABELING = _object(
     ["rank", "probability", "p_value", "spans"], rank=_WHOLE, probability=_NUMBER, p_value=_NUMBER, spans=_list(_SPAN)
+)
+_UNIT = _object(
+    ["start", "end", "stratum", "pool", "n", "open", "set_size", "labelings"],
+    start=_WHOLE,
+    end=_WHOLE,
+    stratum=_TEXT,
+    pool=_TEXT,
+    n=_WHOLE,
+    open={"type": "boolean"},
+    set_size={"type": "integer", "nullable": True},
+    labelings=_list(_LABELING),
 )
 _SET = _object(
     [
@@ -279,6 +290,7 @@ _SET = _object(
         "open",
         "set_size",
         "labelings",
+        "units",
         "spans",
         "promise",
     ],
@@ -293,7 +305,9 @@ _SET = _object(
     model_version=_TEXT,
     open={"type": "boolean"},
     set_size={"type": "integer", "nullable": True},
+    set_size_log10=_NUMBER,
     labelings=_list(_LABELING),
+    units=_list(_UNIT),
     spans=_list(_object(["start", "end", "text", "labels", "flagged"], labels=_list(_OBJECT))),
     promise=_TEXT,
 )

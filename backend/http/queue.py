@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from backend.http.api import MAX_LIMIT, PREFIX, find_served, read_limit
 from backend.http.bodies import read_json
 from backend.labelstudio.payloads import MAX_PROJECT, InvalidPayload, describe_kind, kind_of
-from backend.review import LONGEST, claim, describe, review_queue
+from backend.review.queue import LONGEST, claim, describe_task, review_queue
 from backend.serving.service import Service
 from backend.store.queue import NAME, release_claims
 
@@ -53,12 +53,12 @@ def _queue(service: Service, uid: str) -> dict[str, Any]:
     limit, settings = read_limit(50), service.settings
     with service.reads.read() as session:
         project, model = find_served(service, session, uid)
-        found = (
+        tasks = (
             []
             if model is None
             else review_queue(session, project.id, model_id=model.id, settings=settings, limit=limit)
         )
-    return {"project": project.uid, "tasks": [describe(each) for each in found]}
+    return {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
 
 
 def _claim(service: Service) -> dict[str, Any]:
@@ -79,10 +79,10 @@ def _claim(service: Service) -> dict[str, Any]:
         raise InvalidPayload("true or false under 'review_order'", kind_of(body, "review_order"))
     with service.reads.read() as session:
         project, model = find_served(service, session, uid)
-    found = []
+    tasks = []
     if model is not None:
         with service.writing.turn("jobs"):
-            found = claim(
+            tasks = claim(
                 service.writes,
                 project,
                 model_id=model.id,
@@ -92,7 +92,7 @@ def _claim(service: Service) -> dict[str, Any]:
                 minutes=minutes,
                 accept_review=accept,
             )
-    return {"project": project.uid, "tasks": [describe(each) for each in found]}
+    return {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
 
 
 def _named(given: Mapping[str, Any], name: str, *, most: int) -> str:

@@ -11,11 +11,12 @@ from flask import Flask, Response, request
 
 from backend.errors import InvalidSetting
 from backend.http.errors import problem
+from backend.labelstudio.payloads import SECRET_HEADER
 from backend.settings import Settings
 
 OPEN_ROUTES = frozenset({"/health"})
 WEBHOOK = "/webhook"
-SECRET_HEADER = "X-Surespan-Secret"  # noqa: S105 - the name of a header
+_FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _LOCAL_NAMES = frozenset({"localhost", "host.docker.internal"})
 
 HEADERS = {
@@ -104,11 +105,13 @@ def register(app: Flask, settings: Settings) -> None:
 def _refusal(credentials: Credentials) -> Response | None:
     if request.path in OPEN_ROUTES:
         return None
-    if request.path == WEBHOOK and (credentials.secret is not None or credentials.basic):
-        return None if _secret_is_right(credentials) or _basic_is_right(credentials) else _unauthorized(webhook=True)
+    if request.path == WEBHOOK and credentials.secret is not None:
+        # A browser remembers basic auth and sends it for any page; it never knows the secret.
+        return None if _secret_is_right(credentials) else _unauthorized(webhook=True)
+    form = _from_a_form() if request.path == WEBHOOK else None
     if credentials.basic:
-        return _from_another_page() if _basic_is_right(credentials) else _unauthorized()
-    return _from_elsewhere(credentials)
+        return _from_another_page() or form if _basic_is_right(credentials) else _unauthorized()
+    return _from_elsewhere(credentials) or form
 
 
 def _secret_is_right(credentials: Credentials) -> bool:
@@ -132,7 +135,7 @@ def _same(given: str, wanted: str) -> bool:
 def _unauthorized(*, webhook: bool = False) -> Response:
     hint = "send the user and password of BASIC_AUTH_USER and BASIC_AUTH_PASS"
     if webhook:
-        hint = f"send {SECRET_HEADER} with the value of SURESPAN_WEBHOOK_SECRET, or basic auth"
+        hint = f"send {SECRET_HEADER} with the value of SURESPAN_WEBHOOK_SECRET; basic auth is not enough here"
     response = problem(401, "Unauthorized", expected="valid credentials", got="none, or wrong ones", hint=hint)
     response.headers["WWW-Authenticate"] = 'Basic realm="surespan"'
     return response
@@ -152,6 +155,19 @@ def _from_another_page() -> Response | None:
         expected="a call of this service's own pages, or of a program",
         got="one that a page of another site made a browser send",
         hint="behind a proxy, pass the Host header on as it came",
+    )
+
+
+def _from_a_form() -> Response | None:
+    """Refuse what an HTML form can send from any page, whatever headers the browser adds or leaves out."""
+    if request.mimetype not in _FORM_TYPES:
+        return None
+    return problem(
+        415,
+        "Unsupported Media Type",
+        expected="Content-Type: application/json",
+        got=f"{request.mimetype}, which a form of any web page can send",
+        hint="Label Studio sends application/json; so should a program",
     )
 
 

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backend.labelstudio.config import LabelConfig, Target
+from backend.domain.records import AnnotationRecord, TextSpan
+from backend.domain.target import Target
+from backend.labelstudio.config import LabelConfig
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_time
-from backend.store.types import AnnotationRecord, TextSpan
 
 MAX_LABEL = 100  # characters that a calibration row keeps
 _MAX_ID = 2**63 - 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from backend.labelstudio.payloads import read_moment
+from backend.labelstudio.payloads import join_uid, read_moment
 from backend.labelstudio.transport import Transport
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ def project_uid(project: Mapping[str, Any]) -> str:
     '1.1794806674'
     """
     created = read_moment(str(project["created_at"]))
-    return f"{project['id']}.{int(created.timestamp())}"
+    return join_uid(project["id"], created)
 
 
 class LabelStudio:
@@ -56,8 +56,8 @@ class LabelStudio:
 
     def whoami(self) -> Json:
         """Return the token's user; the cheapest way to find out whether the token is valid."""
-        found: Json = self.http.call("GET", "/api/current-user/whoami")
-        return found
+        answer: Json = self.http.call("GET", "/api/current-user/whoami")
+        return answer
 
     def version(self) -> str:
         """Return the server's release."""
@@ -67,32 +67,32 @@ class LabelStudio:
 
     def project(self, number: int) -> Json:
         """Return a project."""
-        found: Json = self.http.call("GET", f"/api/projects/{number}/")
-        return found
+        answer: Json = self.http.call("GET", f"/api/projects/{number}/")
+        return answer
 
     def update_project(self, number: int, **changes: object) -> Json:
         """Change fields of a project and return it."""
-        found: Json = self.http.call("PATCH", f"/api/projects/{number}/", body=changes)
-        return found
+        answer: Json = self.http.call("PATCH", f"/api/projects/{number}/", body=changes)
+        return answer
 
     # Backends
 
     def backends(self, project: int) -> list[Json]:
         """Return the backends of a project. Label Studio asks each for /health and /setup before it answers."""
-        found: list[Json] = self.http.call("GET", "/api/ml/", params={"project": project})
-        return found
+        answer: list[Json] = self.http.call("GET", "/api/ml/", params={"project": project})
+        return answer
 
     def create_backend(self, project: int, *, url: str, title: str, auth: Mapping[str, str]) -> Json:
         """Register a backend. Label Studio calls its /health and /setup, and makes a webhook to it."""
         body = {"project": project, "url": url, "title": title, "is_interactive": False, **auth}
-        found: Json = self.http.call("POST", "/api/ml/", body=body)
-        return found
+        answer: Json = self.http.call("POST", "/api/ml/", body=body)
+        return answer
 
     def update_backend(self, number: int, *, project: int, url: str, title: str, auth: Mapping[str, str]) -> Json:
         """Change a backend. Url, project and credentials go along, because the server checks them before it stores."""
         body = {"project": project, "url": url, "title": title, **auth}
-        found: Json = self.http.call("PATCH", f"/api/ml/{number}", body=body)
-        return found
+        answer: Json = self.http.call("PATCH", f"/api/ml/{number}", body=body)
+        return answer
 
     def delete_backend(self, number: int) -> None:
         """Remove a backend; its webhook stays."""
@@ -102,8 +102,8 @@ class LabelStudio:
 
     def webhooks(self, project: int) -> list[Json]:
         """Return the webhooks of a project."""
-        found: list[Json] = self.http.call("GET", "/api/webhooks/", params={"project": project})
-        return found
+        answer: list[Json] = self.http.call("GET", "/api/webhooks/", params={"project": project})
+        return answer
 
     def create_webhook(self, project: int, *, url: str, headers: Mapping[str, str]) -> Json:
         """Make a webhook for all events of a project."""
@@ -114,8 +114,8 @@ class LabelStudio:
             "send_for_all_actions": True,
             "headers": dict(headers),
         }
-        found: Json = self.http.call("POST", "/api/webhooks/", body=body)
-        return found
+        answer: Json = self.http.call("POST", "/api/webhooks/", body=body)
+        return answer
 
     def update_webhook(self, number: int, *, url: str, headers: Mapping[str, str]) -> Json:
         """Set a webhook's address and headers, and have it send every event with its payload."""
@@ -126,8 +126,8 @@ class LabelStudio:
             "send_payload": True,
             "send_for_all_actions": True,
         }
-        found: Json = self.http.call("PATCH", f"/api/webhooks/{number}/", body=body)
-        return found
+        answer: Json = self.http.call("PATCH", f"/api/webhooks/{number}/", body=body)
+        return answer
 
     def delete_webhook(self, number: int) -> None:
         """Remove a webhook."""
@@ -137,19 +137,19 @@ class LabelStudio:
 
     def views(self, project: int) -> list[Json]:
         """Return the tabs of a project's Data Manager."""
-        found: list[Json] = self.http.call("GET", "/api/dm/views/", params={"project": project})
-        return found
+        answer: list[Json] = self.http.call("GET", "/api/dm/views/", params={"project": project})
+        return answer
 
     def create_view(self, project: int, data: Mapping[str, Any]) -> Json:
         """Make a tab."""
-        found: Json = self.http.call("POST", "/api/dm/views/", body={"project": project, "data": dict(data)})
-        return found
+        answer: Json = self.http.call("POST", "/api/dm/views/", body={"project": project, "data": dict(data)})
+        return answer
 
     def update_view(self, number: int, *, project: int, data: Mapping[str, Any]) -> Json:
         """Change a tab."""
         body = {"project": project, "data": dict(data)}
-        found: Json = self.http.call("PATCH", f"/api/dm/views/{number}/", body=body)
-        return found
+        answer: Json = self.http.call("PATCH", f"/api/dm/views/{number}/", body=body)
+        return answer
 
     def delete_view(self, number: int) -> None:
         """Remove a tab."""
@@ -185,8 +185,8 @@ class LabelStudio:
         }
         if whole:
             params["fields"] = "all"
-        found: list[Json] = self.http.call("GET", "/api/tasks/", params=params, bulk=True)["tasks"]
-        return found
+        answer: list[Json] = self.http.call("GET", "/api/tasks/", params=params, bulk=True)["tasks"]
+        return answer
 
     def tasks_after(
         self,

@@ -7,13 +7,14 @@ batch for one result that its config does not allow; therefore nothing is guesse
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
+from backend.domain.target import Flag, Target, TextTag
 from backend.errors import InvalidLabelConfig
 
 MAX_CONFIG = 1_000_000  # characters; the largest of Label Studio's own templates has about 20,000
@@ -31,15 +32,6 @@ _SYNONYMS = {
     "MISC": {"miscellaneous", "other"},
     "DATE": {"dates"},
 }
-
-
-@dataclass(frozen=True)
-class TextTag:
-    """A `<Text>` of the config: its name, the key of the task's data it shows, and whether that holds a URL."""
-
-    name: str
-    key: str
-    is_url: bool
 
 
 @dataclass(frozen=True)
@@ -61,39 +53,6 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Flag:
-    """The control that marks a span as doubtful, and its label."""
-
-    control: str
-    value: str
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where the predictions of a project go: what the config lets a model with given classes say.
-
-    `labels` maps each class of the model that the config has to the label shown. `merged` maps it to the first class
-    with the same label, so that labelings which look alike are one.
-    """
-
-    control: str
-    text: TextTag
-    labels: Mapping[str, str]
-    merged: Mapping[str, str]
-    flag: Flag | None
-    digest: str
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes that stay distinct, in the model's order."""
-        return tuple(name for name in self.labels if self.merged[name] == name)
-
-    def class_of(self, label: str) -> str | None:
-        """Return the class that a label of the control stands for."""
-        return next((name for name in self.classes if self.labels[name] == label), None)
-
-
-@dataclass(frozen=True)
 class LabelConfig:
     """What a label config holds that matters here."""
 
@@ -108,9 +67,9 @@ class LabelConfig:
         """
         usable = self.controls if control is None else [each for each in self.controls if each.name == control]
         if control is not None and not usable:
-            found = ", ".join(each.name for each in self.controls) or "none"
+            names = ", ".join(each.name for each in self.controls) or "none"
             raise InvalidLabelConfig(
-                f"expected a Labels control over a Text named {control!r} (SURESPAN_LABELS_CONTROL), got: {found}"
+                f"expected a Labels control over a Text named {control!r} (SURESPAN_LABELS_CONTROL), got: {names}"
             )
         for each in usable:
             labels = match_labels(each.options, classes)
@@ -176,14 +135,14 @@ def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str,
     """
     offered = list(options)
     ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_named, _is_called)
-    found: dict[str, str] = {}
+    matched: dict[str, str] = {}
     for name in classes:
         for way in ways:
             hit = next((option.value for option in offered if way(option, name.casefold())), None)
             if hit is not None:
-                found[name] = hit
+                matched[name] = hit
                 break
-    return found
+    return matched
 
 
 def _is_predicted(option: Option, name: str) -> bool:

@@ -9,8 +9,9 @@ import difflib
 import re
 from xml.parsers import expat
 
+from backend.domain.target import Target
 from backend.errors import InvalidLabelConfig
-from backend.labelstudio.config import Target, parse_config
+from backend.labelstudio.config import parse_config
 
 FLAG_LABEL = "Needs review"
 AMBER = "#FFA000"
@@ -32,23 +33,23 @@ def add_flag(xml: str, target: Target) -> str:
       <Label value="Needs review" background="#FFA000"/>
     </Labels><Text showLabels="true" name="t" value="$text"/></View>
     """
-    places = _find(xml, target)
+    offsets = _find(xml, target)
     source = xml.encode()
     edits: list[tuple[int, bytes]] = []
-    if not places.shows_labels:
-        edits.append((places.text_tag, b' showLabels="true"'))
+    if not offsets.shows_labels:
+        edits.append((offsets.text_tag, b' showLabels="true"'))
     if target.flag is None:
-        name = next(each for each in ("flag", "surespan-flag", "surespan-flag-2") if each not in places.names)
-        margin = re.search(rb"[ \t]*$", source[: places.labels_start])
+        name = next(each for each in ("flag", "surespan-flag", "surespan-flag-2") if each not in offsets.names)
+        margin = re.search(rb"[ \t]*$", source[: offsets.labels_start])
         indent = (margin.group() if margin else b"").decode()
         control = (
             f'\n{indent}<Labels name="{name}" toName="{target.text.name}">'
             f'\n{indent}  <Label value="{FLAG_LABEL}" background="{AMBER}"/>'
             f"\n{indent}</Labels>"
         )
-        edits.append((places.labels_end, control.encode()))
-    for place, piece in sorted(edits, reverse=True):
-        source = source[:place] + piece + source[place:]
+        edits.append((offsets.labels_end, control.encode()))
+    for offset, piece in sorted(edits, reverse=True):
+        source = source[:offset] + piece + source[offset:]
     return source.decode()
 
 
@@ -94,7 +95,7 @@ def without_paragraph(instruction: str, paragraph: str) -> str:
     return instruction
 
 
-class _Places:
+class _Offsets:
     """Where things are in the bytes of a label config."""
 
     def __init__(self) -> None:
@@ -103,34 +104,34 @@ class _Places:
         self.shows_labels = False
 
 
-def _find(xml: str, target: Target) -> _Places:
+def _find(xml: str, target: Target) -> _Offsets:
     parse_config(xml)  # refuses DTD and entities before expat sees them
-    places = _Places()
+    offsets = _Offsets()
     source = xml.encode()
     parser = expat.ParserCreate("utf-8")
     open_tags: list[bool] = []
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         name = attributes.get("name", "")
-        places.names.add(name)
-        chosen = tag.lower() == "labels" and name == target.control and places.labels_start < 0
+        offsets.names.add(name)
+        chosen = tag.lower() == "labels" and name == target.control and offsets.labels_start < 0
         if chosen:
-            places.labels_start = parser.CurrentByteIndex
+            offsets.labels_start = parser.CurrentByteIndex
         open_tags.append(chosen)
-        if tag.lower() == "text" and name == target.text.name and places.text_tag < 0:
-            places.text_tag = parser.CurrentByteIndex + 1 + len(tag.encode())
+        if tag.lower() == "text" and name == target.text.name and offsets.text_tag < 0:
+            offsets.text_tag = parser.CurrentByteIndex + 1 + len(tag.encode())
             # Whatever its author says about labels in the text, on or off, stays.
-            places.shows_labels = any(key.lower() == "showlabels" for key in attributes)
+            offsets.shows_labels = any(key.lower() == "showlabels" for key in attributes)
 
     def end(_tag: str) -> None:
         if open_tags.pop():
-            places.labels_end = source.index(b">", parser.CurrentByteIndex) + 1
+            offsets.labels_end = source.index(b">", parser.CurrentByteIndex) + 1
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     try:
         parser.Parse(source, True)
     except expat.ExpatError:
         raise InvalidLabelConfig("expected well-formed XML in UTF-8, got something else") from None
-    if min(places.labels_start, places.labels_end, places.text_tag) < 0:
+    if min(offsets.labels_start, offsets.labels_end, offsets.text_tag) < 0:
         raise InvalidLabelConfig(f"expected the controls {target.control!r} and {target.text.name!r}, got others")
-    return places
+    return offsets

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from backend.labelstudio.config import Target
+from backend.domain.records import TextSpan
+from backend.domain.target import Target
 from backend.labelstudio.payloads import TaskIn
-from backend.store.types import TextSpan
 
 _UNTOUCHED = "prediction"
 
@@ -18,7 +18,7 @@ class Given:
     """`fixed` spans are taken as they are; `present` ones are not suggested again. Classes are the model's.
 
     A fixed region whose label stands for no class of the model has the label itself as its class: no labeling says
-    it, so its tokens are kept free (see `backend.constraints`).
+    it, so its tokens are kept free (see `backend.prediction.constraints`).
     """
 
     fixed: tuple[TextSpan, ...]

@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
+from backend.domain.target import TextTag
+from backend.domain.text import plain
 from backend.errors import BackendError
-from backend.labelstudio.config import TextTag
-from backend.store.columns import plain
 
 MAX_TASK_ID = 200
 MAX_PROJECT = 100
@@ -57,7 +57,7 @@ class TaskIn:
         for key in ("language", "lang"):
             value = (self.data or {}).get(key)
             if isinstance(value, str) and 0 < len(value) <= 20:
-                return value
+                return plain(value, 20)
         return None
 
 
@@ -226,6 +226,15 @@ def _task(task: object) -> TaskIn | None:
     )
 
 
+def join_uid(number: object, created: datetime) -> str:
+    """Return the uid under which Label Studio names a project to its backends: `<id>.<created timestamp>`.
+
+    >>> join_uid(1, read_moment("2026-11-16T05:24:34.161204Z"))
+    '1.1794806674'
+    """
+    return f"{number}.{int(created.timestamp())}"
+
+
 def read_moment(text: str) -> datetime:
     """Return a time of Label Studio's, in UTC.
 
@@ -248,3 +257,6 @@ def read_time(value: object) -> datetime | None:
         return read_moment(value)
     except (ValueError, OverflowError):
         return None
+
+
+SECRET_HEADER = "X-Surespan-Secret"  # noqa: S105 - the name of a header

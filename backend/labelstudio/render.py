@@ -1,4 +1,4 @@
-"""Outcomes as Label Studio predictions: worst first, so that the last one, which becomes the prelabel, is rank 1.
+"""Answers as Label Studio predictions: worst first, so that the last one, which becomes the prelabel, is rank 1.
 
 Every name in a result comes from the project's label config; one wrong name would make Label Studio drop the batch.
 """
@@ -6,12 +6,14 @@ Every name in a result comes from the project's label config; one wrong name wou
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from backend.labelstudio.config import Target
-from backend.outcome import DoubtfulSpan, Outcome, ShownLabeling
-from backend.store.types import TextSpan
+from backend.domain.ranked import Labeling
+from backend.domain.records import TextSpan
+from backend.domain.target import Target
+from backend.prediction.answer import Answer
+from backend.prediction.prediction import DoubtfulSpan, size_of
 
 NOT_AN_ENTITY = "O"
 
@@ -27,25 +29,25 @@ def ranked_version(model_version: str, rank: int) -> str:
     return model_version if rank == 1 else f"{model_version} #{rank}"
 
 
-def render(outcome: Outcome, text: str, *, target: Target, project: str, task: str) -> list[Result]:
+def render(answer: Answer, text: str, *, target: Target, project: str, task: str) -> list[Result]:
     """Return the predictions of a task in the order that Label Studio wants them: rank 1 last."""
     return [
         {
-            "model_version": ranked_version(outcome.model_version, labeling.rank),
-            "score": outcome.score_of_rank(labeling),
-            "result": _results(outcome, labeling, text, target=target, project=project, task=task),
+            "model_version": ranked_version(answer.model_version, labeling.rank),
+            "score": answer.priority_of_rank(labeling),
+            "result": _results(answer, labeling, text, target=target, project=project, task=task),
         }
-        for labeling in reversed(outcome.labelings)
+        for labeling in reversed(answer.labelings)
     ]
 
 
-def render_empty(model_version: str, *, score: float = 0.0) -> list[Result]:
-    """Return the prediction of a task that gets none: its place is kept, and it is first in "least certain first"."""
-    return [{"model_version": model_version, "score": score, "result": []}]
+def render_empty(model_version: str, *, priority: float = 0.0) -> list[Result]:
+    """Return the prediction of a task that gets none: an entry all the same, first in "least certain first"."""
+    return [{"model_version": model_version, "score": priority, "result": []}]
 
 
 def render_suggestion(
-    outcome: Outcome, text: str, *, target: Target, project: str, task: str, present: Collection[TextSpan]
+    answer: Answer, text: str, *, target: Target, project: str, task: str, present: Collection[TextSpan]
 ) -> Result:
     """Return the answer of interactive mode: what the best consistent labelings add to the spans that are there.
 
@@ -53,7 +55,7 @@ def render_suggestion(
     """
     rendered = [
         {
-            "model_version": ranked_version(outcome.model_version, labeling.rank),
+            "model_version": ranked_version(answer.model_version, labeling.rank),
             "score": labeling.probability,
             "result": [
                 _label(span, text, target=target, region=_region(project, task, span.start, span.end, labeling.rank))
@@ -61,31 +63,29 @@ def render_suggestion(
                 if span not in present
             ],
         }
-        for labeling in outcome.labelings
+        for labeling in answer.labelings
     ]
     return rendered[0] | {"alternatives": rendered[1:]}
 
 
-def _results(
-    outcome: Outcome, labeling: ShownLabeling, text: str, *, target: Target, project: str, task: str
-) -> list[Result]:
-    doubts = {(each.start, each.end): each for each in outcome.spans}
+def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, project: str, task: str) -> list[Result]:
+    doubts = {(each.start, each.end): each for each in answer.spans}
     held = {(span.start, span.end): span for span in labeling.spans}
     flagged = {key for key, doubt in doubts.items() if doubt.flagged} if target.flag else set()
     about = {
         "probability": round(labeling.probability, 6),
-        "set_size": outcome.set_size,
-        "open": outcome.open,
-        "alpha": outcome.alpha,
-        "n": outcome.n,
-        "guarantee": outcome.guarantee,
-        "threshold_version": outcome.threshold_version,
+        **size_of(answer.set_size, answer.set_size_log10),
+        "open": answer.open,
+        "alpha": answer.alpha,
+        "n": answer.n,
+        "guarantee": answer.guarantee,
+        "threshold_version": answer.threshold_version,
     }
     results: list[Result] = []
     for start, end in sorted(held.keys() | flagged):
         region = _region(project, task, start, end, labeling.rank)
         doubt = doubts.get((start, end))
-        meta = about | (_doubt(doubt, target) if doubt is not None and doubt.flagged else {})
+        meta = about | (_doubt(doubt, target, text) if doubt is not None and doubt.flagged else {})
         span = held.get((start, end))
         own = _probability(doubt, span)
         score = {} if own is None else {"score": own}
@@ -113,22 +113,30 @@ def _result(region: str, control: str, target: Target, value: dict[str, Any]) ->
     return {"id": region, "from_name": control, "to_name": target.text.name, "type": "labels", "value": value}
 
 
-def _doubt(doubt: DoubtfulSpan, target: Target) -> dict[str, Any]:
+def _doubt(doubt: DoubtfulSpan, target: Target, text: str) -> dict[str, Any]:
     names = [target.labels.get(held.label, NOT_AN_ENTITY) for held in doubt.labels]
     shown = " | ".join("not an entity" if name == NOT_AN_ENTITY else name for name in names)
+    also = [_sentence(spans, target, text) for spans in doubt.also]
+    said = shown or "no label is likely enough"
     return {
-        "text": [shown or "no label is likely enough"],
+        "text": [f"{said}. In this sentence also plausible: {'; '.join(also)}" if also else said],
+        **({"also": also} if also else {}),
         "candidates": names,
         "p_values": [round(held.p_value, 6) for held in doubt.labels],
         "probabilities": [round(held.probability, 6) for held in doubt.labels],
     }
 
 
+def _sentence(spans: Sequence[TextSpan], target: Target, text: str) -> str:
+    """Return a labeling of a sentence in words."""
+    return ", ".join(f"{text[s.start : s.end]} ({target.labels[s.label]})" for s in spans) or "no entity"
+
+
 def _probability(doubt: DoubtfulSpan | None, span: TextSpan | None) -> float | None:
     if doubt is None or span is None:
         return None
-    found = [held.probability for held in doubt.labels if held.label == span.label]
-    return min(1.0, max(0.0, found[0])) if found else None
+    own = [held.probability for held in doubt.labels if held.label == span.label]
+    return min(1.0, max(0.0, own[0])) if own else None
 
 
 def _region(project: str, task: str, start: int, end: int, rank: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.domain.streams import Order, order_of
 from backend.labelstudio.client import where
-from backend.streams import Order, order_of
 
 REVIEW_FIRST, BLIND_AUDIT, DONE = "Review first", "Blind audit", "Done"
 

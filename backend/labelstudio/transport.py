@@ -212,11 +212,11 @@ def explanation(answer: httpx.Response) -> str:
         return "no explanation"
     if not isinstance(body, dict):
         return "no explanation"
-    found = body.get("validation_errors")
-    if isinstance(found, dict):
+    errors = body.get("validation_errors")
+    if isinstance(errors, dict):
         said = "; ".join(
             f"{key}: {' '.join(str(each) for each in value) if isinstance(value, list) else value}"
-            for key, value in found.items()
+            for key, value in errors.items()
         )
         return said[:_SAID]
     return str(body.get("detail", "no explanation"))[:_SAID]

@@ -13,5 +13,5 @@ def base_version(model_version: object) -> str | None:
     >>> base_version("m@01234567+cal.3 #2"), base_version("m@01234567+cal.3"), base_version("undefined")
     ('m@01234567+cal.3', 'm@01234567+cal.3', None)
     """
-    found = _OURS.match(model_version) if isinstance(model_version, str) else None
-    return None if found is None else found["base"]
+    match = _OURS.match(model_version) if isinstance(model_version, str) else None
+    return None if match is None else match["base"]

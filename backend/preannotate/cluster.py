@@ -10,14 +10,12 @@ import logging
 import os
 import pickle
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.errors import BackendError
-from backend.preannotate.engines import BATCH, Group, Outcomes
+from backend.preannotate.engine import BATCH, Answers, Group
 from backend.preannotate.recipe import Item, Recipe, predict_items
-
-if TYPE_CHECKING:
-    from backend.predictor import Predictor
+from backend.prediction.predictor import Predictor
 
 SEGMENT = 20_000  # texts of one run of Ray Data: what this process holds, and how often the pool is started
 
@@ -41,8 +39,8 @@ class RayCluster:
         self._jobs, self._segment = jobs, segment
         self._ray = _import_ray()
 
-    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Outcomes]:  # noqa: ARG002
-        """Yield the outcomes of each group, in order.
+    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Answers]:  # noqa: ARG002
+        """Yield the answers of each group, in order.
 
         Raises:
             RayFailed: with Ray's own reason.
@@ -55,21 +53,21 @@ class RayCluster:
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         try:
             for segment in _segments(groups, self._segment):
-                outcomes = self._outcomes(recipe, [item for group in segment for item in group])
+                answers = self._answers(recipe, [item for group in segment for item in group])
                 for group in segment:
-                    yield [next(outcomes) for _ in group]
-                next(outcomes, None)  # nothing is left; what has come is counted
+                    yield [next(answers) for _ in group]
+                next(answers, None)  # nothing is left; what has come is counted
         except (ray.exceptions.RayError, _exception_of(ray)) as error:
             reason = str(error).strip().splitlines()[-1][:500] if str(error).strip() else type(error).__name__
             raise RayFailed(
                 f"expected the Ray cluster to finish, got: {reason}; what was written is kept, and the same command "
-                "goes on"
+                "continues"
             ) from None
         finally:
             if started:
                 ray.shutdown()
 
-    def _outcomes(self, recipe: Recipe, items: list[Item]) -> Iterator[Any]:
+    def _answers(self, recipe: Recipe, items: list[Item]) -> Iterator[Any]:
         if not items:
             return
         data = self._ray.data
@@ -79,7 +77,7 @@ class RayCluster:
         context.print_on_execution_start = False
         rows = [{"n": n, "item": pickle.dumps(tuple(item))} for n, item in enumerate(items)]
         blocks = max(1, -(-len(rows) // BATCH))
-        made = data.from_items(rows, override_num_blocks=blocks).map_batches(
+        predicted = data.from_items(rows, override_num_blocks=blocks).map_batches(
             Tag,
             fn_constructor_args=(pickle.dumps(recipe),),
             batch_size=BATCH,
@@ -89,11 +87,11 @@ class RayCluster:
             compute=data.ActorPoolStrategy(min_size=1, max_size=min(self._jobs, blocks)),
         )
         expected = 0
-        for row in made.iter_rows():
+        for row in predicted.iter_rows():
             if int(row["n"]) != expected:
                 raise RayFailed(f"expected text {expected} next, got {int(row['n'])}: please report this")
             expected += 1
-            yield pickle.loads(row["outcome"])  # noqa: S301 - made by our own actors a moment ago
+            yield pickle.loads(row["answer"])  # noqa: S301 - made by our own actors a moment ago
         if expected != len(items):
             raise RayFailed(f"expected {len(items)} texts back, got {expected}: please report this")
 
@@ -102,13 +100,13 @@ class Tag:
     """What an actor does: loads the model when it starts, then predicts batches of rows."""
 
     def __init__(self, recipe: bytes) -> None:
-        made: Recipe = pickle.loads(recipe)  # noqa: S301 - sent by the process that started this actor
-        self._predictor = made.predictor()
+        loaded: Recipe = pickle.loads(recipe)  # noqa: S301 - sent by the process that started this actor
+        self._predictor = loaded.predictor()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the outcomes of the texts of a batch, under their numbers."""
+        """Return the answers of the texts of a batch, under their numbers."""
         items = [Item(*pickle.loads(each)) for each in batch["item"]]  # noqa: S301 - as above
-        return {"n": batch["n"], "outcome": [pickle.dumps(each) for each in predict_items(self._predictor, items)]}
+        return {"n": batch["n"], "answer": [pickle.dumps(each) for each in predict_items(self._predictor, items)]}
 
 
 def _segments(groups: Iterator[Group], size: int) -> Iterator[list[Group]]:
@@ -139,5 +137,5 @@ def _import_ray() -> Any:  # noqa: ANN401 - the module, which need not be there
 
 
 def _exception_of(ray: Any) -> type[Exception]:  # noqa: ANN401 - as above
-    found: type[Exception] = getattr(ray.exceptions, "UserCodeException", ray.exceptions.RayError)
-    return found
+    raised: type[Exception] = getattr(ray.exceptions, "UserCodeException", ray.exceptions.RayError)
+    return raised

@@ -10,21 +10,22 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from backend import __version__
+from backend.calibration.local import starter_of, stored_calibration
+from backend.domain.target import Target
 from backend.errors import InvalidInput
-from backend.labelstudio.classes import project_tagger
-from backend.labelstudio.config import Target, parse_config
+from backend.labelstudio.config import parse_config
 from backend.labelstudio.render import render, render_empty
-from backend.local import starter_of, stored_calibration
-from backend.outcome import Outcome
-from backend.preannotate.engines import Engine
+from backend.models.loading import ModelLoader
+from backend.preannotate.engine import Engine
 from backend.preannotate.journal import Journal
 from backend.preannotate.recipe import Item, recipe_of
 from backend.preannotate.texts import Format, Source, digest_of, read_texts
-from backend.predictor import Predictor
-from backend.serving.loading import ModelLoader
+from backend.prediction.answer import Answer
+from backend.prediction.predictor import Predictor
 from backend.settings import Settings
 from backend.store.projects import LOCAL
 from backend.tagger.configured import load_configured
+from backend.tagger.project_classes import project_tagger
 
 FLAG = "Needs review"
 
@@ -101,7 +102,6 @@ def preannotate_file(settings: Settings, wanted: Wanted, *, engine: Engine, prog
         origin=header.origin,
         label_config=config,
         control=settings.labels_control,
-        project=LOCAL,
         device=settings.device,
         threads=settings.torch_threads,
     )
@@ -120,10 +120,10 @@ def preannotate_file(settings: Settings, wanted: Wanted, *, engine: Engine, prog
             return report
         kept: list[list[Source]] = []  # groups that were handed to the engine and have not come back
         groups = _groups(islice(read(), journal.done, None), wanted.batch, kept, longest=settings.max_text)
-        for outcomes in engine.run(recipe, groups, own=predictor):
+        for answers in engine.run(recipe, groups, own=predictor):
             sources = kept.pop(0)
-            lines = _lines(sources, outcomes, target=target, version=predictor.model_version, longest=settings.max_text)
-            report.blank += len(sources) - sum(each is not None for each in outcomes)
+            lines = _lines(sources, answers, target=target, version=predictor.model_version, longest=settings.max_text)
+            report.blank += len(sources) - sum(each is not None for each in answers)
             journal.append(lines)
             progress(journal.done, total)
         journal.finish()
@@ -139,16 +139,16 @@ def _groups(
 
 
 def _lines(
-    sources: Sequence[Source], outcomes: Sequence[Outcome | None], *, target: Target, version: str, longest: int
+    sources: Sequence[Source], answers: Sequence[Answer | None], *, target: Target, version: str, longest: int
 ) -> list[dict[str, Any]]:
-    made = iter(outcomes)
+    predicted = iter(answers)
     lines: list[dict[str, Any]] = []
     for source in sources:
-        outcome = next(made) if len(source.text) <= longest else None
+        answer = next(predicted) if len(source.text) <= longest else None
         predictions = (
             render_empty(version)
-            if outcome is None
-            else render(outcome, source.text, target=target, project=LOCAL, task=source.name)
+            if answer is None
+            else render(answer, source.text, target=target, project=LOCAL, task=source.name)
         )
         lines.append({"data": dict(source.data), "predictions": predictions})
     return lines

@@ -106,8 +106,8 @@ class Journal:
         stream = self._opened()
         notes = self._about | {"complete": True, "lines": self.done}
         if self.output.name.lower().endswith(".json"):
-            made = self.output.with_name(f".{self.output.name}.partial")
-            with made.open("wb") as whole:
+            partial = self.output.with_name(f".{self.output.name}.partial")
+            with partial.open("wb") as whole:
                 stream.seek(0)
                 whole.write(b"[")
                 for number, line in enumerate(stream):
@@ -116,7 +116,7 @@ class Journal:
                 whole.flush()
                 os.fsync(whole.fileno())
             _write_whole(self._notes, notes)
-            made.replace(self.output)
+            partial.replace(self.output)
             self._part.unlink()
         else:
             _write_whole(self._notes, notes)
@@ -146,7 +146,7 @@ class Journal:
             if known.get(name) != wanted:
                 raise InvalidInput(
                     f"expected {self.output} to go on as it was begun, with {name} {known.get(name)!r}, "
-                    f"got {wanted!r}: choose another --output, or remove {self.output.name}* to begin anew"
+                    f"got {wanted!r}: choose another --output, or remove {self.output.name}* to start afresh"
                 )
 
 

@@ -13,14 +13,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from backend.errors import BackendError
-from backend.preannotate.engines import Group, Outcomes, parts_of
+from backend.preannotate.engine import Answers, Group, parts_of
 from backend.preannotate.recipe import Recipe, predict_items
-
-if TYPE_CHECKING:
-    from backend.predictor import Predictor
+from backend.prediction.predictor import Predictor
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +39,8 @@ class LocalProcesses:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
 
-    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Outcomes]:  # noqa: ARG002
-        """Yield the outcomes of each group, in order.
+    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Answers]:  # noqa: ARG002
+        """Yield the answers of each group, in order.
 
         Raises:
             InvalidModel: when a process cannot load the model.
@@ -52,7 +50,7 @@ class LocalProcesses:
             yield from _in_order(pool, groups)
 
 
-def _in_order(pool: _Pool, groups: Iterator[Group]) -> Iterator[Outcomes]:
+def _in_order(pool: _Pool, groups: Iterator[Group]) -> Iterator[Answers]:
     waiting: deque[list[_Part]] = deque()
 
     def read_ahead() -> None:
@@ -64,11 +62,11 @@ def _in_order(pool: _Pool, groups: Iterator[Group]) -> Iterator[Outcomes]:
 
     read_ahead()
     while waiting:
-        made: Outcomes = []
+        answers: Answers = []
         for part in waiting.popleft():
-            made += pool.result(part)
+            answers += pool.result(part)
         read_ahead()  # the processes have something to do while the caller stores this group
-        yield made
+        yield answers
 
 
 class _Part:
@@ -76,7 +74,7 @@ class _Part:
 
     def __init__(self, items: Group) -> None:
         self.items = items
-        self.future: Future[Outcomes] | None = None
+        self.future: Future[Answers] | None = None
 
 
 class _Pool:
@@ -110,17 +108,17 @@ class _Pool:
             self._replace()
         return part
 
-    def result(self, part: _Part) -> Outcomes:
+    def result(self, part: _Part) -> Answers:
         while True:
             assert part.future is not None  # noqa: S101 - set by submit and by _replace
             try:
-                made = part.future.result()
+                answers = part.future.result()
             except BrokenProcessPool:
                 self._replace()
                 continue
             self._deaths = 0
             del self._unfinished[id(part)]
-            return made
+            return answers
 
     def _start(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self._jobs, get_context("spawn"), initializer=_load, initargs=(self._recipe,))
@@ -130,7 +128,7 @@ class _Pool:
         if self._deaths > MOST_DEATHS:
             raise ProcessesDie(
                 f"expected processes that live, got {MOST_DEATHS + 1} killed in a row: is there memory for "
-                f"{self._jobs} of them? Try fewer (--jobs); what was written is kept, and the same command goes on"
+                f"{self._jobs} of them? Try fewer (--jobs); what was written is kept, and the same command continues"
             )
         _log.warning("a process was killed: it is replaced, and what it had at hand is done again")
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -140,7 +138,7 @@ class _Pool:
                 part.future = self._executor.submit(_predict, part.items)
 
 
-def _is_lost(future: Future[Outcomes]) -> bool:
+def _is_lost(future: Future[Answers]) -> bool:
     """Whether a future of a broken executor has no answer of its own; what it has is kept."""
     return not future.done() or future.cancelled() or isinstance(future.exception(), BrokenProcessPool)
 
@@ -163,8 +161,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _predict(items: Group) -> Outcomes:
-    found = _here[0]
-    if isinstance(found, Exception):
-        raise found
-    return predict_items(found, items)
+def _predict(items: Group) -> Answers:
+    predictor = _here[0]
+    if isinstance(predictor, Exception):
+        raise predictor
+    return predict_items(predictor, items)

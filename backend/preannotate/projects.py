@@ -20,23 +20,23 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from backend.connect import know_project
+from backend.calibration.order import record_sampling
+from backend.connection.connect import know_project
+from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import BackendError, LeaseLost, NotFound, StoreError
+from backend.jobs.context import WorkContext
+from backend.jobs.kinds import Kind, job_key
 from backend.labelstudio.client import Json, LabelStudio
-from backend.preannotate.engines import Engine, Group
+from backend.models.loading import ModelLoader
+from backend.models.views import Views
+from backend.preannotate.engine import Engine, Group
 from backend.preannotate.recipe import Item, recipe_of
 from backend.publish import Bulk, Published, publish_project
 from backend.publish.fresh import FreshPredictions, Ready, Unknown
-from backend.serving.loading import ModelLoader
-from backend.serving.views import Views
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.jobs import fail_job, finish_job, heartbeat, release_jobs, running_job, take_job
 from backend.store.republish import count_blind
-from backend.store.sampling import record_sampling
-from backend.store.state import PUBLISH
-from backend.store.types import JobRecord, ProjectRecord
-from backend.work import WorkContext
 
 _log = logging.getLogger(__name__)
 
@@ -105,38 +105,38 @@ def preannotate_project(
             log=_log,
         )
         bulk = Bulk(ahead=_Ahead(settings, engine), page=batch, progress=progress)
-        made = _publish(context, client, project, bulk)
+        published = _publish(context, client, project, bulk)
         for _ in range(MOST_VERSIONS - 1):
-            if _version_now(context, project, client) == made.version:
+            if _version_now(context, project, client) == published.version:
                 break
             say("The thresholds have changed meanwhile: once more with the new version.")
-            made = _publish(context, client, project, bulk)
+            published = _publish(context, client, project, bulk)
         with store.read() as session:
             blank = count_blind(session, project.id)
-    seconds = made.seconds | {"all": round(time.monotonic() - begun, 2)}
-    return _report(made, blank, seconds)
+    seconds = published.seconds | {"all": round(time.monotonic() - begun, 2)}
+    return _report(published, blank, seconds)
 
 
 def _publish(context: WorkContext, client: LabelStudio, project: ProjectRecord, bulk: Bulk) -> Published:
-    made = publish_project(context, client, project, bulk=bulk)
-    assert made is not None  # noqa: S101 - in bulk there is always a run
-    return made
+    published = publish_project(context, client, project, bulk=bulk)
+    assert published is not None  # noqa: S101 - in bulk there is always a run
+    return published
 
 
-def _report(made: Published, blank: int, seconds: dict[str, float]) -> ProjectReport:
+def _report(published: Published, blank: int, seconds: dict[str, float]) -> ProjectReport:
     return ProjectReport(
-        project=made.project,
-        version=made.version,
-        tasks=made.looked_at,
-        predicted=made.refreshed,
-        from_lists=made.reused,
-        removed=made.removed,
-        refused=made.refused,
-        lacking=made.lacking,
-        at_work=made.at_work,
+        project=published.project,
+        version=published.version,
+        tasks=published.looked_at,
+        predicted=published.refreshed,
+        from_lists=published.reused,
+        removed=published.removed,
+        refused=published.refused,
+        lacking=published.lacking,
+        at_work=published.at_work,
         blank=blank,
         seconds=seconds,
-        agrees=made.agrees and not made.refused,
+        agrees=published.agrees and not published.refused,
     )
 
 
@@ -171,7 +171,6 @@ class _Ahead:
             origin=view.model.origin,
             label_config=fresh.label_config,
             control=settings.labels_control,
-            project=view.project,
             device=settings.device,
             threads=settings.torch_threads,
         )
@@ -183,11 +182,10 @@ class _Ahead:
                 waiting.append((page, unknown))
                 yield [Item(each.task, each.text, each.language) for each in unknown]
 
-        for outcomes in self._engine.run(recipe, groups(), own=view.predictor):
+        for answers in self._engine.run(recipe, groups(), own=view.predictor):
             page, unknown = waiting.popleft()
-            pairs = zip(unknown, outcomes, strict=True)
-            fresh.computed += len(outcomes)
-            yield page, {(each.task, each.digest): made for each, made in pairs if made is not None}
+            pairs = zip(unknown, answers, strict=True)
+            yield page, {(each.task, each.digest): answer for each, answer in pairs if answer is not None}
 
 
 @contextmanager
@@ -207,12 +205,14 @@ def _held(store: Store, project: ProjectRecord, *, progress: Progress, say: Call
 
 
 def _take(store: Store, project: ProjectRecord, *, progress: Progress, say: Callable[[str], None]) -> JobRecord:
-    key = f"{PUBLISH}:{project.uid}"
+    key = job_key(Kind.PUBLISH, project)
     holder = f"{_NAME}:{socket.gethostname()}:{os.getpid()}"
     told = False
     while True:
         job = store.run(
-            lambda session: take_job(session, PUBLISH, key=key, holder=holder, project_id=project.id, lease=LEASE)
+            lambda session: take_job(
+                session, Kind.PUBLISH.value, key=key, holder=holder, project_id=project.id, lease=LEASE
+            )
         )
         if job is not None:
             return job

@@ -10,20 +10,25 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from backend.labelstudio.identity import Origin
-from backend.outcome import Outcome, outcome_of
+from backend.domain.units import TASK
+from backend.labelstudio.config import parse_config
+from backend.prediction.answer import Answer, answer_of
+from backend.prediction.calibration import Calibration
+from backend.prediction.predictor import Predictor
 from backend.tagger.errors import InvalidModel
-
-if TYPE_CHECKING:  # these bring the model's libraries in
-    from backend.predictor import Calibration, Predictor
+from backend.tagger.identity import Origin
+from backend.tagger.options import TaggerOptions
+from backend.tagger.project_classes import project_tagger
+from backend.tagger.whole import WholeTexts
+from conformal import warm_up
 
 _log = logging.getLogger(__name__)
 
 
 class Item(NamedTuple):
-    """A text to predict; `task` names it where boundaries are randomised."""
+    """A text to predict; the log knows it by `task`."""
 
     task: str
     text: str
@@ -38,7 +43,6 @@ class Recipe:
     label_config: str
     control: str | None
     calibration: Calibration
-    project: str
     model_version: str
     alpha: str
     max_shown: int
@@ -52,12 +56,7 @@ class Recipe:
         Raises:
             InvalidModel: when it is not there, or what is there is another one.
         """
-        from backend.labelstudio.classes import project_tagger  # noqa: PLC0415 - see TYPE_CHECKING above
-        from backend.labelstudio.config import parse_config  # noqa: PLC0415
-        from backend.predictor import Predictor  # noqa: PLC0415
-        from backend.tagger.options import TaggerOptions  # noqa: PLC0415
-        from backend.tagger.tagger import load_tagger  # noqa: PLC0415
-        from conformal import warm_up  # noqa: PLC0415
+        from backend.tagger.loading import load_tagger  # noqa: PLC0415
 
         origin = self.origin
         options = TaggerOptions(
@@ -67,6 +66,8 @@ class Recipe:
             device=self.device,
         )
         tagger = load_tagger(origin.source, options=options)
+        if origin.unit == TASK:
+            tagger = WholeTexts(tagger)
         if tagger.hash != origin.hash:
             raise InvalidModel(
                 f"expected the model {origin.source} to have the hash {origin.hash[:8]}, got {tagger.hash[:8]}: put "
@@ -80,7 +81,6 @@ class Recipe:
             alpha=self.alpha,
             max_shown=self.max_shown,
             max_sequences=self.max_sequences,
-            project=self.project,
         )
 
 
@@ -90,7 +90,6 @@ def recipe_of(
     origin: Origin,
     label_config: str,
     control: str | None,
-    project: str,
     device: str = "auto",
     threads: int | None = None,
 ) -> Recipe:
@@ -100,7 +99,6 @@ def recipe_of(
         label_config=label_config,
         control=control,
         calibration=predictor.calibration,
-        project=project,
         model_version=predictor.model_version,
         alpha=predictor.alpha,
         max_shown=predictor.max_shown,
@@ -110,17 +108,13 @@ def recipe_of(
     )
 
 
-def predict_items(predictor: Predictor, items: Sequence[Item]) -> list[Outcome | None]:
-    """Return the outcome of each text, in order; None for one that cannot be predicted, which no other suffers from."""
+def predict_items(predictor: Predictor, items: Sequence[Item]) -> list[Answer | None]:
+    """Return the answer of each text, in order; None for one that cannot be predicted, which no other suffers from."""
     if not items:
         return []
     try:
-        made = predictor.predict(
-            [item.text for item in items],
-            languages=[item.language for item in items],
-            tasks=[item.task for item in items],
-        )
-        return [outcome_of(each) for each in made]
+        predictions = predictor.predict([item.text for item in items], languages=[item.language for item in items])
+        return [answer_of(each) for each in predictions]
     except Exception as error:  # noqa: BLE001 - one bad text must not cost the others their predictions
         if len(items) == 1:
             _log.warning("a text has no prediction", extra={"task": items[0].task, "error": type(error).__name__})

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from sqlalchemy.orm import Session
+
+from backend.domain.records import ProjectRecord
+from backend.domain.text import text_hash
+from backend.jobs.context import WorkContext
 from backend.labelstudio.client import Json
 from backend.labelstudio.payloads import Unpredictable, read_tasks, read_text
 from backend.labelstudio.render import Result
-from backend.outcome import Outcome
-from backend.rethreshold import Remembered, RememberingPredictor
-from backend.serving.blindness import BlindScores
-from backend.serving.cache import AnswerCache
-from backend.serving.chunks import Chunk, ChunkPredictor
-from backend.serving.gate import FairGate
-from backend.serving.measures import Measures
-from backend.serving.presenting import DrawnTasks
-from backend.serving.recording import Recorder
-from backend.serving.views import View
-from backend.store.projects import lookup_model, text_hash
+from backend.models.views import View
+from backend.prediction.answer import Answer, answer_of
+from backend.prediction.rethreshold import Remembered, rethreshold
+from backend.prediction.versions import Versions
+from backend.serving.assembly import lone_predictor
+from backend.serving.chunks import Chunk, Question
+from backend.store.projects import lookup_model
 from backend.store.republish import last_lists
-from backend.store.thresholds import load_version
-from backend.store.types import ProjectRecord
 from conformal.subsequence import EntityMethod
-from conformal.thresholds import Thresholds
 
-if TYPE_CHECKING:
-    from backend.work import WorkContext
-
-
-Ready = Mapping[tuple[str, bytes], Outcome]
-"""Outcomes that were made elsewhere, by (task, hash of its text)."""
+Ready = Mapping[tuple[str, bytes], Answer]
+"""Answers that were made elsewhere, by (task, hash of its text)."""
 
 
 class Unknown(NamedTuple):
@@ -44,25 +37,17 @@ class Unknown(NamedTuple):
 
 
 class FreshPredictions:
-    """Predicts, draws and records as the service does: what is published counts as served."""
+    """Predicts, draws and records as the service does: what is published counts as served.
+
+    `reused` counts the answers that were cut from remembered lists.
+    """
 
     def __init__(self, context: WorkContext, project: ProjectRecord, view: View, *, label_config: str) -> None:
         self._context, self._project, self._config = context, project, label_config
         self.view = view
-        store, turns = context.store, FairGate(slots=1)
-        nothing: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(0)
-        self._recorder = Recorder(store, Measures(), writing=turns)
-        self._chunks = ChunkPredictor(
-            context.settings,
-            gate=turns,
-            cache=nothing,
-            recorder=self._recorder,
-            measures=Measures(),
-            present=DrawnTasks(context.settings, store, store, writing=FairGate(slots=1)),
-            blind_scores=BlindScores(store),
-        )
-        self._methods: dict[int | None, EntityMethod] = {}
-        self.reused = self.computed = 0
+        self._chunks = lone_predictor(context.settings, context.store)
+        self._versions = Versions()
+        self.reused = 0
 
     @property
     def label_config(self) -> str:
@@ -71,46 +56,54 @@ class FreshPredictions:
 
     def unknown(self, tasks: Sequence[Json]) -> list[Unknown]:
         """Return those of the tasks that have a text, and no list of it is remembered."""
-        kept = self._remembered([str(task["id"]) for task in tasks])
-        found = []
+        lists = self._remembered([str(task["id"]) for task in tasks])
+        unknown = []
         for task in read_tasks(list(tasks)):
             text = read_text(task, self.view.target.text, max_text=self._context.settings.max_text)
             if task is None or isinstance(text, Unpredictable):
                 continue  # an address is fetched where the task is answered
             digest = text_hash(text)
-            if (task.id, digest) not in kept:
-                found.append(Unknown(task.id, text, digest, task.language))
-        return found
+            if (task.id, digest) not in lists:
+                unknown.append(Unknown(task.id, text, digest, task.language))
+        return unknown
 
     def of(self, tasks: Sequence[Json], ready: Ready | None = None) -> list[list[Result]]:
-        """Return the predictions of each task, worst first."""
-        predictor = RememberingPredictor(self.view.predictor, self._remembered([str(task["id"]) for task in tasks]))
-        view = replace(self.view, predictor=predictor)
-        chunk = Chunk(view, self._config, tuple(read_tasks(list(tasks))), ready or {})
-        entries = self._chunks.predict(chunk)
-        self.reused += predictor.reused
-        self.computed += predictor.computed
-        return entries
+        """Return the predictions of each task, worst first: those that are ready, those of lists, the model's."""
+        lists = self._remembered([str(task["id"]) for task in tasks])
+
+        def answer(question: Question) -> Answer | None:
+            key = (question.task.id, question.digest)
+            if ready is not None and key in ready:
+                return ready[key]
+            return self._again(question.text, lists[key]) if key in lists else None
+
+        return self._chunks.predict(Chunk(self.view, self._config, tuple(read_tasks(list(tasks))), answer))
 
     def close(self) -> None:
         """Write what is left of the record."""
-        self._recorder.close()
+        self._chunks.close()
+
+    def _again(self, text: str, remembered: Remembered) -> Answer | None:
+        prediction = rethreshold(self.view.predictor, text, remembered)
+        if prediction is None:
+            return None
+        answer = answer_of(prediction)
+        self.reused += 1
+        return answer
 
     def _remembered(self, tasks: Sequence[str]) -> dict[tuple[str, bytes], Remembered]:
         model = self.view.model
         with self._context.store.read() as session:
-            kept = lookup_model(session, model.name, model.hash)
-            found = [] if kept is None else last_lists(session, self._project.id, model_id=kept.id, tasks=tasks)
-            for each in found:
-                if each.version_id is not None and each.version_id not in self._methods:
-                    version = load_version(session, each.version_id)
-                    if version is not None:
-                        self._methods[each.version_id] = Thresholds.from_bytes(version.content).entity_method
-        self._methods.setdefault(None, EntityMethod())  # what the starter is fitted with
+            record = lookup_model(session, model.name, model.hash)
+            lists = [] if record is None else last_lists(session, self._project.id, model_id=record.id, tasks=tasks)
+            methods = {number: self._entity_method(session, number) for number in {each.version_id for each in lists}}
         return {
-            (each.task, each.text_hash): Remembered(
-                each.ranked, each.stratum, each.language or "", self._methods[each.version_id]
-            )
-            for each in found
-            if each.version_id in self._methods
+            (each.task, each.text_hash): Remembered(each.ranked, each.stratum, each.language or "", method)
+            for each in lists
+            if (method := methods[each.version_id]) is not None
         }
+
+    def _entity_method(self, session: Session, version_id: int | None) -> EntityMethod | None:
+        if version_id is None:
+            return EntityMethod()  # what the starter is fitted with
+        return self._versions.entity_method(session, version_id)

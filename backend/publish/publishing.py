@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from backend.connect import credentials
+from backend.connection.connect import credentials
+from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import LabelStudioError
+from backend.jobs.context import WorkContext
 from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid, where
 from backend.labelstudio.tabs import BLIND_AUDIT, REVIEW_FIRST, blind_tab, tabs_for
 from backend.labelstudio.versions import base_version
+from backend.models.views import View, Views
+from backend.prediction.stopwatch import Stopwatch
 from backend.publish.fresh import FreshPredictions, Ready
 from backend.publish.stale import (
     as_items,
@@ -24,16 +28,8 @@ from backend.publish.stale import (
     made_for_other_text,
     superseded,
 )
-from backend.serving.views import View, Views
-from backend.stopwatch import Stopwatch
 from backend.store.republish import blind_tasks, opened_since
-from backend.store.state import CONNECTION, PUBLISH, get_state, update_state
-from backend.store.types import JobRecord, ProjectRecord
-
-if TYPE_CHECKING:
-    from backend.work import WorkContext
-
-EDITED = "edited"
+from backend.store.state import CONNECTION, EDITED_TASKS, PUBLISH, get_state, update_state
 
 PAGE = 50
 # A removal takes a tenth of a second and more; the rest is for the next run.
@@ -99,8 +95,8 @@ def run_publish(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     if not project.key.isdigit():
         return {"skipped": "not a project of Label Studio"}
     with client:
-        made = publish_project(context, client, project)
-    return {"skipped": "the project has no backend of ours"} if made is None else made.as_dict()
+        published = publish_project(context, client, project)
+    return {"skipped": "the project has no Surespan backend"} if published is None else published.as_dict()
 
 
 def publish_project(
@@ -115,7 +111,7 @@ def publish_project(
     if project_uid(remote) != project.uid:
         raise LabelStudioError(
             f"expected project {number} of {client.url} to be {project.uid}, got {project_uid(remote)}: this database "
-            "belongs to another server, or the project was made anew",
+            "belongs to another server, or the project was recreated",
             status=None,
             asked=f"GET /api/projects/{number}/",
         )
@@ -151,7 +147,7 @@ class _Publishing:
         views = Views(context.settings, context.store, context.loader, poll=0.0, models=context.views.models)
         self._view: View = views.view(project.uid, self._config)
         self._version = self._view.model_version
-        self._made = Published(project.uid, self._version)
+        self._report = Published(project.uid, self._version)
         self._watch = Stopwatch()
         self._postponed: set[int] = set()  # edited tasks that somebody works on
         self._fresh = FreshPredictions(context, project, self._view, label_config=self._config)
@@ -161,7 +157,7 @@ class _Publishing:
     def run(self, backend: Json | None) -> Published:
         if backend is not None:
             self._name(backend)
-        edited = [int(each) for each in self._state.get(EDITED, [])]
+        edited = [int(each) for each in self._state.get(EDITED_TASKS, [])]
         same = self._state.get("version") == self._version
         go_on = same and not edited
         after = int(self._state.get("after", 0)) if go_on else 0
@@ -172,15 +168,15 @@ class _Publishing:
             seen += len(page)
             self._keep({"version": self._version, "after": int(page[-1]["id"]), "seen": seen})
             self._tell("predictions", seen)
-        found = self._bulk is not None and self._sweep()
+        any_has_it = self._bulk is not None and self._sweep()
         self._fresh.close()
-        self._made.reused = self._fresh.reused
-        if backend is not None or found:  # a version that nothing goes by is refused
+        self._report.reused = self._fresh.reused
+        if backend is not None or any_has_it:  # a version that nothing goes by is refused
             self._set_version()
         self._keep_tabs()
         self._finish(edited)
-        self._made.seconds = {name: round(took, 2) for name, took in self._watch.seconds.items()}
-        return self._made
+        self._report.seconds = {name: round(took, 2) for name, took in self._watch.seconds.items()}
+        return self._report
 
     def _pages(self, after: int = 0) -> Iterator[Page]:
         unlabelled = [where("total_annotations", "equal", 0)]
@@ -202,7 +198,7 @@ class _Publishing:
         labelled = self._remote.get("num_tasks_with_annotations") or 0
         total = self._remote.get("task_number")
         total = None if total is None else max(done, total - labelled)
-        note = f"{stage}: {self._made.refreshed} refreshed, {self._made.removed} removed"
+        note = f"{stage}: {self._report.refreshed} refreshed, {self._report.removed} removed"
         self._context.heartbeat(done=done, total=total, note=note)
         if self._bulk is not None:
             self._bulk.progress(stage, done, total)
@@ -213,29 +209,29 @@ class _Publishing:
         Label Studio may store what it fetched itself at any time, and a request whose sender was killed still counts:
         only the server knows what is there. While others add predictions meanwhile, the look is repeated.
         """
-        found = False
+        any_has_it = False
         for _ in range(MOST_SWEEPS):
-            begun, removed = self._predictions(), self._made.removed
+            begun, removed = self._predictions(), self._report.removed
             added = seen = 0
-            self._made.lacking = []
+            self._report.lacking = []
             for page in self._pages():
                 at_work = self._at_work(page)
                 free = [task for task in page if int(task["id"]) not in at_work]
                 for task in free:
                     self._remove(doubled(task, self._version))
                 lacking = [task for task in free if not has_version(task, self._version)]
-                found = found or any(has_version(task, self._version) for task in page)
+                any_has_it = any_has_it or any(has_version(task, self._version) for task in page)
                 if lacking:
                     added += self._add(lacking, {})
-                    found = found or added > 0
+                    any_has_it = any_has_it or added > 0
                 seen += len(page)
                 self._tell("check", seen)
-            expected = begun + added - (self._made.removed - removed)
+            expected = begun + added - (self._report.removed - removed)
             if self._predictions() == expected:
                 break
-        self._made.refused = len(self._made.lacking)
-        self._made.lacking = self._made.lacking[:MOST_NAMED]
-        return found
+        self._report.refused = len(self._report.lacking)
+        self._report.lacking = self._report.lacking[:MOST_NAMED]
+        return any_has_it
 
     def _predictions(self) -> int:
         return int(self._client.project(self._number)["total_predictions_number"])
@@ -252,7 +248,7 @@ class _Publishing:
                 title=self._version,
                 auth=credentials(self._context.settings),
             )
-            self._made.changes.append(f"named the backend {self._version}")
+            self._report.changes.append(f"named the backend {self._version}")
         self._set_version()
 
     def _set_version(self) -> None:
@@ -260,15 +256,15 @@ class _Publishing:
         now = self._client.project(self._number)
         if now["model_version"] != self._version:
             self._client.update_project(self._number, model_version=self._version)
-            self._made.changes.append(f"set the project's model version to {self._version}")
+            self._report.changes.append(f"set the project's model version to {self._version}")
 
     def _refresh(self, page: Sequence[Json], edited: Sequence[int], ready: Ready) -> None:
-        made = self._made
-        made.looked_at += len(page)
+        report = self._report
+        report.looked_at += len(page)
         at_work = self._at_work(page)
         wanted = self._wanted(page, edited)
         free = [task for task in wanted if int(task["id"]) not in at_work]
-        made.at_work += len(wanted) - len(free)
+        report.at_work += len(wanted) - len(free)
         self._postponed |= at_work & set(edited)
         if free:
             self._add(free, ready, edited)
@@ -280,13 +276,13 @@ class _Publishing:
             if int(task["id"]) not in at_work:
                 self._remove(doubled(task, self._version))
             if int(task["id"]) in at_work or not has_superseded(task, self._version):
-                made.stale += has_superseded(task, self._version)
+                report.stale += has_superseded(task, self._version)
                 continue
             old = superseded(task, self._version, before=before)
-            if old and made.removed + len(old) <= MOST_REMOVED:
+            if old and report.removed + len(old) <= MOST_REMOVED:
                 self._remove(old)
             else:
-                made.stale += 1
+                report.stale += 1
 
     @property
     def _patience(self) -> timedelta:
@@ -316,7 +312,7 @@ class _Publishing:
         items = [item for item in items if item["model_version"] not in present.get(item["task"], ())]
         created = self._import(items)
         if self._bulk is not None and created == len(items):
-            self._made.refreshed += len(tasks)  # the sweep looks at them again
+            self._report.refreshed += len(tasks)  # the sweep looks at them again
             return created
         there = self._pick(tasks)
         lost = [
@@ -336,9 +332,9 @@ class _Publishing:
                 "Label Studio did not take all predictions",
                 extra={"project": self._project.uid, "sent": len(items), "taken": created, "tasks": len(lacking)},
             )
-        self._made.refused += len(lacking)
-        self._made.lacking += lacking
-        self._made.refreshed += len(there) - len(lacking)
+        self._report.refused += len(lacking)
+        self._report.lacking += lacking
+        self._report.refreshed += len(there) - len(lacking)
         return created
 
     def _import(self, items: Sequence[Json]) -> int:
@@ -370,8 +366,8 @@ class _Publishing:
             except LabelStudioError as error:
                 if error.status != 404:  # somebody was faster
                     raise
-            self._made.removed += 1
-            if self._made.removed % 50 == 0:
+            self._report.removed += 1
+            if self._report.removed % 50 == 0:
                 self._context.heartbeat()
 
     def _keep_tabs(self) -> None:
@@ -393,28 +389,28 @@ class _Publishing:
         if REVIEW_FIRST in wanted and known.get(REVIEW_FIRST) not in there:
             known[REVIEW_FIRST] = int(self._client.create_view(self._number, wanted[REVIEW_FIRST])["id"])
 
-        made = {name: number for name, number in known.items() if before.get(name) != number}
+        added = {name: number for name, number in known.items() if before.get(name) != number}
 
         def views(value: Json) -> Json:
-            return value | {"views": (value.get("views") or {}) | made} if value.get("backend") else value
+            return value | {"views": (value.get("views") or {}) | added} if value.get("backend") else value
 
-        if made and not self._context.store.run(
+        if added and not self._context.store.run(
             lambda session: update_state(session, self._project.id, CONNECTION, views)
         ).get("backend"):
-            for number in made.values():  # disconnected meanwhile: nobody else knows of these
+            for number in added.values():  # disconnected meanwhile: nobody else knows of these
                 self._client.delete_view(number)
 
     def _finish(self, edited: Sequence[int]) -> None:
         now = datetime.now(UTC)
         # What is left now (a task someone has open, predictions someone may have open) can be done then. So can what
         # Label Studio itself was fetching while we stored the same: it stores that whenever it comes.
-        settled = self._made.agrees and (not self._made.refreshed or self._bulk is not None)
+        settled = self._report.agrees and (not self._report.refreshed or self._bulk is not None)
         again = None if settled else (now + max(self._patience, timedelta(minutes=1))).isoformat()
-        last = self._made.as_dict() | {"finished_at": now.isoformat()}
+        last = self._report.as_dict() | {"finished_at": now.isoformat()}
 
         def finished(value: Json) -> Json:
-            left = sorted((set(value.get(EDITED, [])) - set(edited)) | self._postponed)
-            return value | {"after": 0, "seen": 0, "again_at": again, "last": last, EDITED: left}
+            left = sorted((set(value.get(EDITED_TASKS, [])) - set(edited)) | self._postponed)
+            return value | {"after": 0, "seen": 0, "again_at": again, "last": last, EDITED_TASKS: left}
 
         self._context.store.run(lambda session: update_state(session, self._project.id, PUBLISH, finished))
 

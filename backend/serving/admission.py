@@ -20,13 +20,13 @@ class Admission:
     """Lets `in_progress` holders in and up to `waiting` more wait for them."""
 
     def __init__(self, in_progress: int, *, waiting: int = WAITING_ROOM) -> None:
-        self._places = threading.BoundedSemaphore(in_progress + waiting)
+        self._seats = threading.BoundedSemaphore(in_progress + waiting)
         self._running = threading.BoundedSemaphore(in_progress)
         self._most = in_progress + waiting
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Wait to be let in, and hold a place until leaving.
+        """Wait to be let in, and hold a seat until leaving.
 
         Raises:
             Overloaded: when the waiting room is full.
@@ -38,15 +38,15 @@ class Admission:
             self.release()
 
     def acquire(self) -> None:
-        """Take a place; `release` must follow."""
-        if not self._places.acquire(blocking=False):
+        """Take a seat; `release` must follow."""
+        if not self._seats.acquire(blocking=False):
             raise Overloaded(f"expected at most {self._most} predictions at once, got more: try again in a moment")
         self._running.acquire()
 
     def release(self) -> None:
-        """Give the place back."""
+        """Give the seat back."""
         self._running.release()
-        self._places.release()
+        self._seats.release()
 
 
 def process_threads(in_progress: int) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -26,23 +27,22 @@ class AnswerCache(Generic[K, V]):
     """A cache of at most `size` answers whose weights add up to at most `weight`. Safe to share between threads."""
 
     def __init__(self, size: int, *, weight: int = 64_000_000, weigh: Callable[[V], int] = lambda _: 1) -> None:
-        self._size, self._weight, self._weigh = size, weight, weigh
-        self._held: OrderedDict[K, V] = OrderedDict()
-        self._total = 0
+        self._size = size
+        # One that is heavier than all together may be has the cache to itself.
+        self._answers: LRUCache[K, V] = LRUCache(weight, getsizeof=lambda value: min(weight, weigh(value)))
         self._running: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._answers)
 
     def claim(self, keys: Sequence[K]) -> Claim[K, V]:
         """Say which keys are answered, which the caller must now compute, and which it may wait for."""
         claim: Claim[K, V] = Claim()
         with self._lock:
             for key in dict.fromkeys(keys):
-                if key in self._held:
-                    self._held.move_to_end(key)
-                    claim.found[key] = self._held[key]
+                if key in self._answers:
+                    claim.found[key] = self._answers[key]
                 elif key in self._running:
                     claim.others[key] = self._running[key]
                 else:
@@ -55,11 +55,9 @@ class AnswerCache(Generic[K, V]):
         with self._lock:
             running = self._running.pop(key, None)
             if self._size:
-                self._drop(key)
-                self._held[key] = value
-                self._total += self._weigh(value)
-                while len(self._held) > self._size or (self._total > self._weight and len(self._held) > 1):
-                    self._drop(next(iter(self._held)))
+                self._answers[key] = value
+                while len(self._answers) > self._size:
+                    self._answers.popitem()
         if running is not None:
             running.set_result(value)
 
@@ -69,7 +67,3 @@ class AnswerCache(Generic[K, V]):
             running = [future for key in keys if (future := self._running.pop(key, None)) is not None]
         for future in running:
             future.set_exception(error)
-
-    def _drop(self, key: K) -> None:
-        if key in self._held:
-            self._total -= self._weigh(self._held.pop(key))

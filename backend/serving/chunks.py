@@ -3,56 +3,41 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from cachetools import TTLCache
+
+from backend.domain.text import text_hash
 from backend.errors import BackendError
 from backend.labelstudio.interactive import read_given
 from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
-from backend.outcome import Outcome, outcome_of
-from backend.serving.blindness import BlindScores
+from backend.models.gate import FairGate
+from backend.models.views import View
+from backend.prediction.answer import Answer, answer_of
+from backend.prediction.stopwatch import Stopwatch
+from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
 from backend.serving.fetching import allowed_hosts, fetch_text
-from backend.serving.gate import FairGate
 from backend.serving.measures import Measures
 from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
 from backend.settings import Settings
-from backend.stopwatch import Stopwatch
-from backend.store.projects import text_hash
-
-if TYPE_CHECKING:
-    from backend.serving.views import View
 
 _log = logging.getLogger(__name__)
 
 Key = tuple[object, ...]
 
 RECORD_AGAIN = 600.0  # seconds after which a task that is served again, unchanged, is recorded again
+LONG = 10_000  # characters of a text beyond which it takes a good part of a second
 _REMEMBERED = 50_000
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Tasks of one request that are worked on together.
-
-    `ready` are outcomes that other processes made, by (task, hash of its text); those of another version do not count.
-    `opened` says that somebody has opened the task: Label Studio asks for a single one then, and for many otherwise.
-    """
-
-    view: View
-    label_config: str
-    tasks: tuple[TaskIn | None, ...]
-    ready: Mapping[tuple[str, bytes], Outcome] = field(default_factory=dict)
-    opened: bool = False
-
-
-class _Asked(NamedTuple):
+class Question(NamedTuple):
     """A task with a text, the text's hash, and the key of its answer."""
 
     task: TaskIn
@@ -61,17 +46,36 @@ class _Asked(NamedTuple):
     key: Key
 
 
-class _Answer(NamedTuple):
-    """A task with its outcome (None: the prediction failed) and its draw; `blind` is by the draw that is kept.
+ReadyAnswer = Callable[[Question], Answer | None]
+"""Gives the answer of a task that was made elsewhere, None where the model must be asked."""
 
-    `place` is the score that stands for it if it was drawn blind.
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tasks of one request that are worked on together.
+
+    `ready` gives answers that were made elsewhere; those of another version do not count. `opened` says that somebody
+    has opened the task: Label Studio asks for a single one then, and for many otherwise.
     """
 
-    asked: _Asked
-    outcome: Outcome | None
+    view: View
+    label_config: str
+    tasks: tuple[TaskIn | None, ...]
+    ready: ReadyAnswer | None = None
+    opened: bool = False
+
+
+class _Answered(NamedTuple):
+    """A task with its answer (None: the prediction failed) and its draw; `blind` is by the draw that is kept.
+
+    `stand_in` is the priority that stands for it if it was drawn blind.
+    """
+
+    question: Question
+    answer: Answer | None
     shown: Presentation
     blind: bool
-    place: float | None
+    stand_in: float | None
 
 
 class ChunkPredictor:
@@ -82,58 +86,59 @@ class ChunkPredictor:
         settings: Settings,
         *,
         gate: FairGate,
-        cache: AnswerCache[Key, Outcome],
+        cache: AnswerCache[Key, Answer],
         recorder: Recorder,
         measures: Measures,
         present: Present,
-        blind_scores: BlindScores,
+        blind_priorities: BlindPriorities,
     ) -> None:
         self._settings, self._gate, self._cache = settings, gate, cache
+        self._long_gate = FairGate(slots=1)
         self._recorder, self._measures = recorder, measures
-        self._present, self._blind_scores = present, blind_scores
+        self._present, self._blind_priorities = present, blind_priorities
         self._hosts = allowed_hosts(settings.task_hosts)
-        self._recorded: OrderedDict[Key, float] = OrderedDict()
+        self._recorded: TTLCache[Key, bool] = TTLCache(_REMEMBERED, RECORD_AGAIN)
+        self._lock = threading.Lock()
 
     def predict(self, chunk: Chunk) -> list[list[Result]]:
         """Return one entry per task, in order; never raises for a task's sake."""
         watch = Stopwatch()
         view = chunk.view
-        asked: list[_Asked | None] = [self._ask(view, task) for task in chunk.tasks]
-        found = [each for each in asked if each is not None]
-        shown = self._present(view.project, [_met(each) for each in found])
-        outcomes = {
-            each.key: outcome
-            for each in found
-            if (outcome := chunk.ready.get((each.task.id, each.digest))) is not None
-            and outcome.model_version == view.model_version
-        }
-        outcomes |= self._answers(view, [each for each in found if each.key not in outcomes], watch)
+        questions: list[Question | None] = [self._ask(view, task) for task in chunk.tasks]
+        asked = [each for each in questions if each is not None]
+        shown = self._present(view.project, [_met(each) for each in asked])
+        answers = self._ready(chunk, asked)
+        answers |= self._answers(view, [each for each in asked if each.key not in answers], watch)
         visible = [
-            outcomes[each.key].score
-            for each, how in zip(found, shown, strict=True)
-            if each.key in outcomes and not how.blind
+            answers[each.key].priority
+            for each, how in zip(asked, shown, strict=True)
+            if each.key in answers and not how.blind
         ]
-        answers = [
-            _Answer(
+        answered = [
+            _Answered(
                 each,
-                outcomes.get(each.key),
+                answers.get(each.key),
                 how,
                 how.blind,
-                self._place(view, each, how, beside=visible) if how.blind else None,
+                self._stand_in(view, each, how, beside=visible) if how.blind else None,
             )
-            for each, how in zip(found, shown, strict=True)
+            for each, how in zip(asked, shown, strict=True)
         ]
         with watch.measure("storing"):
             # Before anyone sees it: the draw that is kept decides what is shown.
-            answered = iter(self._record(chunk, answers))
+            recorded = iter(self._record(chunk, answered))
         with watch.measure("rendering"):
             entries = [
-                render_empty(view.model_version) if each is None else self._entry(view, next(answered))
-                for each in asked
+                render_empty(view.model_version) if each is None else self._entry(view, next(recorded))
+                for each in questions
             ]
         for stage, seconds in watch.seconds.items():
             self._measures.stages.labels(stage).inc(seconds)
         return entries
+
+    def close(self) -> None:
+        """Write what is left of the record."""
+        self._recorder.close()
 
     def suggest(
         self, view: View, task: TaskIn | None, regions: Sequence[Mapping[str, Any]], *, label_config: str
@@ -157,24 +162,23 @@ class ChunkPredictor:
             blind = shown.blind
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
-            return render_empty(view.model_version, score=self._place(view, asked, shown))[0]
+            return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
-        from backend.tagger.spans import CharSpan  # noqa: PLC0415 - the view has the model's libraries already
-
-        fixed = [CharSpan(*span) for span in given.fixed]
         try:
-            with self._gate.turn(view.project):
-                made = view.predictor.predict([asked.text], languages=[asked.task.language], fixed=[fixed])[0]
+            with self._lane([asked.text]).turn(view.project):
+                (prediction,) = view.predictor.predict(
+                    [asked.text], languages=[asked.task.language], fixed=[given.fixed]
+                )
         except Exception as error:  # noqa: BLE001 - an annotator at work gets an answer, whatever happened
             self._refuse(Unpredictable.FAILED, error)
             return nothing
-        for lost in made.ignored:
+        for lost in prediction.ignored:
             _log.info(
                 "a fixed region cannot be expressed: its tokens are left alone", extra={"reason": lost.reason.value}
             )
         self._measures.predicted.labels("interactive").inc()
         return render_suggestion(
-            outcome_of(made),
+            answer_of(prediction),
             asked.text,
             target=view.target,
             project=view.project,
@@ -182,16 +186,23 @@ class ChunkPredictor:
             present=given.present,
         )
 
-    def _ask(self, view: View, task: TaskIn | None) -> _Asked | None:
+    def _waiting(self) -> int:
+        return self._gate.waiting + self._long_gate.waiting
+
+    def _lane(self, texts: Sequence[str]) -> FairGate:
+        """Return the gate for these texts: long ones wait for one another, and short ones never for them."""
+        return self._long_gate if max(map(len, texts), default=0) > LONG else self._gate
+
+    def _ask(self, view: View, task: TaskIn | None) -> Question | None:
         tag = view.target.text
-        found = read_text(task, tag, max_text=self._settings.max_text)
-        if found is Unpredictable.URL and task is not None and task.data is not None:
-            found = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
-        if isinstance(found, Unpredictable) or task is None:
-            self._refuse(found if isinstance(found, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
+        text = read_text(task, tag, max_text=self._settings.max_text)
+        if text is Unpredictable.URL and task is not None and task.data is not None:
+            text = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
+        if isinstance(text, Unpredictable) or task is None:
+            self._refuse(text if isinstance(text, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
             return None
         predictor = view.predictor
-        digest = text_hash(found)
+        digest = text_hash(text)
         key = (
             digest,
             predictor.tagger.hash,
@@ -200,12 +211,26 @@ class ChunkPredictor:
             view.project,
             view.target.digest,
             task.language,
-            task.id if view.names_matter else None,
         )
-        return _Asked(task, found, digest, key)
+        return Question(task, text, digest, key)
 
-    def _answers(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
-        """Return the outcomes by key; keys whose prediction failed are missing."""
+    def _ready(self, chunk: Chunk, asked: Sequence[Question]) -> dict[Key, Answer]:
+        """Return the answers that were made elsewhere, by key; trouble with one leaves its task to the model."""
+        answers: dict[Key, Answer] = {}
+        if chunk.ready is None:
+            return answers
+        for each in asked:
+            try:
+                answer = None if each.key in answers else chunk.ready(each)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the model can be asked
+                _log.warning("an answer that was made before is not used", extra={"error": type(error).__name__})
+                continue
+            if answer is not None and answer.model_version == chunk.view.model_version:
+                answers[each.key] = answer
+        return answers
+
+    def _answers(self, view: View, asked: Sequence[Question], watch: Stopwatch) -> dict[Key, Answer]:
+        """Return the answers by key; keys whose prediction failed are missing."""
         by_key = {each.key: each for each in asked}
         claim = self._cache.claim(list(by_key))
         answers = dict(claim.found)
@@ -214,19 +239,19 @@ class ChunkPredictor:
         if claim.mine:
             mine = [by_key[key] for key in claim.mine]
             try:
-                self._measures.waiting.set(self._gate.waiting)
-                with self._gate.turn(view.project):
-                    self._measures.waiting.set(self._gate.waiting)
-                    made = self._make(view, mine, watch)
+                self._measures.waiting.set(self._waiting())
+                with self._lane([each.text for each in mine]).turn(view.project):
+                    self._measures.waiting.set(self._waiting())
+                    predicted = self._make(view, mine, watch)
             except BaseException as error:
                 self._cache.give_up(claim.mine, error)
                 raise
-            for key, outcome in made.items():
-                self._cache.keep(key, outcome)
-                self._measures.observe(outcome)
+            for key, answer in predicted.items():
+                self._cache.keep(key, answer)
+                self._measures.observe(answer)
             self._cache.give_up(claim.mine, BackendError("the prediction failed"))  # those that were not made
-            self._count("model", len(made))
-            answers |= made
+            self._count("model", len(predicted))
+            answers |= predicted
         for key, future in claim.others.items():
             try:
                 answers[key] = future.result()
@@ -234,7 +259,7 @@ class ChunkPredictor:
                 self._refuse(Unpredictable.FAILED)
         return answers
 
-    def _make(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
+    def _make(self, view: View, asked: Sequence[Question], watch: Stopwatch) -> dict[Key, Answer]:
         """Predict together; if that fails, one by one, so that only the task at fault goes without."""
         try:
             return self._predict(view, asked, watch)
@@ -242,66 +267,62 @@ class ChunkPredictor:
             if len(asked) == 1:
                 self._refuse(Unpredictable.FAILED, error)
                 return {}
-        made: dict[Key, Outcome] = {}
+        predicted: dict[Key, Answer] = {}
         for each in asked:
-            made |= self._make(view, [each], watch)
-        return made
+            predicted |= self._make(view, [each], watch)
+        return predicted
 
-    def _predict(self, view: View, asked: Sequence[_Asked], watch: Stopwatch) -> dict[Key, Outcome]:
-        made = view.predictor.predict(
-            [each.text for each in asked],
-            languages=[each.task.language for each in asked],
-            tasks=[each.task.id for each in asked],
-            watch=watch,
+    def _predict(self, view: View, asked: Sequence[Question], watch: Stopwatch) -> dict[Key, Answer]:
+        predictions = view.predictor.predict(
+            [each.text for each in asked], languages=[each.task.language for each in asked], watch=watch
         )
         with watch.measure("rendering"):
-            return {each.key: outcome_of(prediction) for each, prediction in zip(asked, made, strict=True)}
+            return {each.key: answer_of(prediction) for each, prediction in zip(asked, predictions, strict=True)}
 
-    def _record(self, chunk: Chunk, answers: Sequence[_Answer]) -> list[_Answer]:
+    def _record(self, chunk: Chunk, answered: Sequence[_Answered]) -> list[_Answered]:
         """Have what is served recorded, and return it with the blindness that is kept."""
         view = chunk.view
         new = {
             i: each
-            for i, each in enumerate(answers)
-            if each.asked.task.id and self._is_new(view, each.asked, each.shown)
+            for i, each in enumerate(answered)
+            if each.question.task.id and self._is_new(view, each.question, each.shown)
         }
         if not new:
-            return list(answers)
+            return list(answered)
         served = tuple(
             ServedTask(
-                each.asked.task.id,
-                each.asked.text,
-                each.asked.task.created_at,
+                each.question.task.id,
+                each.question.text,
+                each.question.task.created_at,
                 each.shown.draw,
-                each.outcome,
-                each.place,
+                each.answer,
+                each.stand_in,
             )
             for each in new.values()
         )
         batch = ServedBatch.of(view.project, chunk.label_config, view.model, served, opened=chunk.opened)
         blind = self._recorder.record(batch)
-        for (i, answer), kept in zip(list(new.items()), blind, strict=True):
-            if answer.blind != kept:
+        for (i, each), kept in zip(list(new.items()), blind, strict=True):
+            if each.blind != kept:
                 # Another process drew it a moment earlier, under another order; its draw is the one that counts.
-                self._present.forget(view.project, _met(answer.asked))
-                new[i] = answer._replace(blind=kept)
-        scores = [each.outcome.score for each in new.values() if each.outcome is not None and not each.blind]
-        self._blind_scores.add(view.project, view.model, scores, version=view.predictor.calibration.version)
-        return [new.get(i, each) for i, each in enumerate(answers)]
+                self._present.forget(view.project, _met(each.question))
+                new[i] = each._replace(blind=kept)
+        priorities = [each.answer.priority for each in new.values() if each.answer is not None and not each.blind]
+        self._blind_priorities.add(view.project, view.model, priorities, version=view.predictor.calibration.version)
+        return [new.get(i, each) for i, each in enumerate(answered)]
 
-    def _entry(self, view: View, answer: _Answer) -> list[Result]:
-        if answer.blind:
-            place = answer.place
-            return render_empty(
-                view.model_version, score=self._place(view, answer.asked, answer.shown) if place is None else place
-            )
-        if answer.outcome is None:
+    def _entry(self, view: View, answered: _Answered) -> list[Result]:
+        question, stand_in = answered.question, answered.stand_in
+        if answered.blind:
+            if stand_in is None:
+                stand_in = self._stand_in(view, question, answered.shown)
+            return render_empty(view.model_version, priority=stand_in)
+        if answered.answer is None:
             return render_empty(view.model_version)
-        task = answer.asked
-        return render(answer.outcome, task.text, target=view.target, project=view.project, task=task.task.id)
+        return render(answered.answer, question.text, target=view.target, project=view.project, task=question.task.id)
 
-    def _place(self, view: View, asked: _Asked, shown: Presentation, beside: Sequence[float] = ()) -> float:
-        return self._blind_scores.place(
+    def _stand_in(self, view: View, asked: Question, shown: Presentation, beside: Sequence[float] = ()) -> float:
+        return self._blind_priorities.stand_in(
             view.project,
             view.model,
             asked.task.id,
@@ -310,17 +331,14 @@ class ChunkPredictor:
             beside=beside,
         )
 
-    def _is_new(self, view: View, asked: _Asked, shown: Presentation) -> bool:
+    def _is_new(self, view: View, asked: Question, shown: Presentation) -> bool:
         """Whether this set of this task still has to be recorded, by this process's memory."""
         key = (asked.key, asked.task.id, view.project, shown.blind)
-        now = time.monotonic()
-        last = self._recorded.get(key)
-        if last is not None and now - last < RECORD_AGAIN:
-            return False
-        self._recorded[key] = now
-        while len(self._recorded) > _REMEMBERED:
-            self._recorded.popitem(last=False)
-        return True
+        with self._lock:
+            new = key not in self._recorded
+            if new:
+                self._recorded[key] = True
+        return new
 
     def _refuse(self, reason: Unpredictable, error: BaseException | None = None) -> None:
         self._measures.unpredictable.labels(reason.name.lower()).inc()
@@ -334,5 +352,5 @@ class ChunkPredictor:
             self._measures.predicted.labels(source).inc(count)
 
 
-def _met(asked: _Asked) -> Met:
+def _met(asked: Question) -> Met:
     return Met(asked.task.id, asked.digest)

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from backend.errors import StoreUnavailable
-from backend.serving.gate import FairGate
+from backend.models.gate import FairGate
 from backend.store import Store
 from backend.store.events import store_events
 

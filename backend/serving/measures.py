@@ -12,12 +12,13 @@ import os
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from backend.outcome import Outcome
+from backend.prediction.answer import Answer
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
 _TASKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
+_MOST_COUNTED = 10**9  # sets of documents have more members than any number that adds up
 _SIZES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 1_000, 10_000)
 
 
@@ -60,7 +61,7 @@ class Measures:
             registry=own,
         )
         self.set_size = Histogram("surespan_set_size", "Labelings in closed sets.", buckets=_SIZES, registry=own)
-        self.open_sets = Counter("surespan_open_sets", "Sets that could not be closed.", registry=own)
+        self.open_sets = Counter("surespan_open_sets", "Open sets that were served.", registry=own)
         self.flags = Counter("surespan_flagged_spans", "Spans marked as doubtful.", registry=own)
         self.events = Counter("surespan_events", "Deliveries to /webhook: stored, refused.", ["outcome"], registry=own)
         self.served_rows = Counter(
@@ -90,10 +91,10 @@ class Measures:
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together) + generate_latest(self.registry)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, answer: Answer) -> None:
         """Count a set that was made (not one from the cache)."""
-        if outcome.open:
+        if answer.open:
             self.open_sets.inc()
-        elif outcome.set_size is not None:
-            self.set_size.observe(outcome.set_size)
-        self.flags.inc(sum(each.flagged for each in outcome.spans))
+        elif answer.set_size is not None:
+            self.set_size.observe(min(answer.set_size, _MOST_COUNTED))
+        self.flags.inc(sum(each.flagged for each in answer.spans))

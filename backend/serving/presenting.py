@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cachetools import LRUCache
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Draw
+from backend.domain.streams import Order, draw_task, uniforms
 from backend.errors import StoreError
-from backend.serving.gate import FairGate
-from backend.serving.polling import Polled
+from backend.models.gate import FairGate
+from backend.models.polling import Polled
 from backend.settings import Settings
 from backend.store import Store
-from backend.store.draws import KeptDraw, load_draws
 from backend.store.projects import LOCAL, ensure_project, find_project
 from backend.store.sampling import current_order
 from backend.store.state import SALT, ensure_salt, get_state
-from backend.store.types import Draw
-from backend.streams import Order, draw_task, uniforms
+from backend.store.task_draws import KeptDraw, load_draws
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Met(NamedTuple):
 
 @dataclass(frozen=True)
 class Presentation:
-    """The draw of a task (None: nothing is drawn), and the place among scores that stands for a blind one.
+    """The draw of a task (None: nothing is drawn), and the quantile of priorities that stands for a blind one.
 
     `kept` says that the draw is in the database already.
     """
@@ -95,7 +95,7 @@ class DrawnTasks(Present):
         self._audit_share, self._blind = settings.audit_share, settings.blind
         self._reads, self._writes, self._writing = reads, writes, writing
         self._streams: Polled[str, Streams] = Polled(self._ask, every=poll)
-        self._kept: OrderedDict[tuple[str, Met], Presentation] = OrderedDict()
+        self._known: LRUCache[tuple[str, Met], Presentation] = LRUCache(_REMEMBERED)
         self._lock = threading.Lock()
 
     def __call__(self, project: str, tasks: Sequence[Met]) -> list[Presentation]:
@@ -119,7 +119,7 @@ class DrawnTasks(Present):
     def forget(self, project: str, met: Met) -> None:
         """Drop what is remembered of a task."""
         with self._lock:
-            self._kept.pop((project, met), None)
+            self._known.pop((project, met), None)
 
     def _present(self, project: str, met: Met, streams: Streams, kept: KeptDraw | None) -> Presentation:
         quantile = uniforms(streams.salt, project, met.task).v
@@ -140,12 +140,12 @@ class DrawnTasks(Present):
             return {}
         try:
             with self._reads.read() as session:
-                found = load_draws(session, streams.project_id, wanted)
+                draws = load_draws(session, streams.project_id, wanted)
         except StoreError as error:
             # The hash draws the same again unless the order has changed; the record keeps the first draw anyway.
             _log.warning("kept draws not read", extra={"reason": type(error).__name__})
             return {}
-        return {Met(*key): kept for key, kept in found.items()}
+        return {Met(*key): kept for key, kept in draws.items()}
 
     def _ask(self, project: str, before: Streams | None) -> Streams:
         with self._reads.read() as session:
@@ -155,8 +155,8 @@ class DrawnTasks(Present):
         if row is None or salt is None:
 
             def begin(session: Session) -> Streams:
-                made = ensure_project(session, project)
-                return Streams(made.id, ensure_salt(session, made.id), order)
+                record = ensure_project(session, project)
+                return Streams(record.id, ensure_salt(session, record.id), order)
 
             with self._writing.turn("streams"):
                 fresh = self._writes.run(begin)
@@ -168,17 +168,12 @@ class DrawnTasks(Present):
 
     def _recall(self, project: str, tasks: Sequence[Met]) -> dict[Met, Presentation]:
         with self._lock:
-            found = {each: shown for each in tasks if (shown := self._kept.get((project, each))) is not None}
-            for each in found:
-                self._kept.move_to_end((project, each))
-        return found
+            return {each: shown for each in tasks if (shown := self._known.get((project, each))) is not None}
 
     def _remember(self, project: str, shown: dict[Met, Presentation]) -> None:
         with self._lock:
             for each, presentation in shown.items():
-                self._kept[project, each] = presentation
-            while len(self._kept) > _REMEMBERED:
-                self._kept.popitem(last=False)
+                self._known[project, each] = presentation
 
 
 def _say_change(project: str, before: Order | None, after: Order | None) -> None:

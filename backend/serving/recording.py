@@ -20,17 +20,18 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Draw, Served
 from backend.errors import StoreConflict, StoreError
-from backend.labelstudio.identity import ModelHeader
-from backend.outcome import Outcome
-from backend.serving.gate import FairGate
+from backend.models.gate import FairGate
+from backend.prediction.answer import Answer
 from backend.serving.measures import Measures
 from backend.store import Store
 from backend.store.batches import KeptTask, NewTask, ensure_tasks
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.served import record_served
-from backend.store.types import Draw, Served
+from backend.tagger.identity import ModelHeader
 
+_MOST = 2**31 - 1  # what the column holds: this or more
 _log = logging.getLogger(__name__)
 
 MAX_BACKLOG = 20_000  # rows
@@ -40,17 +41,17 @@ _PAUSE = 1.0
 
 
 class ServedTask(NamedTuple):
-    """One task as it was answered; blind ones are recorded as shadow. Without an outcome only its draw is kept.
+    """One task as it was answered; blind ones are recorded as shadow. Without an answer only its draw is kept.
 
-    `place` is the score that stands for it if it is blind, None when that is to be worked out later.
+    `stand_in` is the priority that stands for it if it is blind, None when that is to be worked out later.
     """
 
     task: str
     text: str
     created_at: datetime | None
     draw: Draw | None
-    outcome: Outcome | None
-    place: float | None = None
+    answer: Answer | None
+    stand_in: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,16 @@ class Recorder:
     """Writes batches; `start` it after the fork. Before that each is written by its caller."""
 
     def __init__(
-        self, store: Store, measures: Measures, *, writing: FairGate | None = None, max_backlog: int = MAX_BACKLOG
+        self,
+        store: Store,
+        measures: Measures,
+        *,
+        writing: FairGate | None = None,
+        max_backlog: int = MAX_BACKLOG,
+        patience: float = PATIENCE,
     ) -> None:
         self._store, self._measures, self._max = store, measures, max_backlog
+        self.patience = patience
         self._writing = writing or FairGate(slots=1)
         self._queue: deque[_Queued] = deque()
         self._rows = 0
@@ -118,8 +126,8 @@ class Recorder:
             self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
             self._thread.start()
 
-    def record(self, batch: ServedBatch, *, wait: float = PATIENCE) -> tuple[bool, ...]:
-        """Have a batch written, and wait for that up to `wait` seconds; never raises for trouble with the database.
+    def record(self, batch: ServedBatch) -> tuple[bool, ...]:
+        """Have a batch written, and wait for that up to `patience` seconds; never raises for trouble with the database.
 
         Returns for each task whether it is blind: by the draw that is kept, which another process may have made a
         moment earlier; by the batch's own where the database did not answer in time.
@@ -128,7 +136,7 @@ class Recorder:
         if self._thread is None:
             self._flush()
         else:
-            done.wait(wait)
+            done.wait(self.patience)
         if done.blind is not None:
             return done.blind
         done.late = True
@@ -219,9 +227,9 @@ class Recorder:
                     [row for each in written for row in each.rows],
                     opened={
                         row.task_id
-                        for each, made in zip(taken, written, strict=True)
+                        for each, record in zip(taken, written, strict=True)
                         if each.batch.opened
-                        for row in made.rows
+                        for row in record.rows
                     },
                 )
         except StoreConflict as error:
@@ -234,8 +242,8 @@ class Recorder:
         except StoreError as error:
             _log.warning("record of served sets postponed", extra={"reason": type(error).__name__})
             return False
-        for each, made in zip(taken, written, strict=True):
-            each.done.blind = made.blind
+        for each, record in zip(taken, written, strict=True):
+            each.done.blind = record.blind
         self._measures.served_rows.labels("recorded").inc(count)
         return True
 
@@ -268,8 +276,8 @@ def _write(session: Session, batch: ServedBatch, *, late: bool) -> _Written:
             NewTask(
                 each.task,
                 each.text,
-                None if each.outcome is None else each.outcome.language,
-                None if each.outcome is None else each.outcome.length,
+                None if each.answer is None else each.answer.language,
+                None if each.answer is None else each.answer.length,
                 each.draw,
                 each.created_at,
             )
@@ -278,12 +286,12 @@ def _write(session: Session, batch: ServedBatch, *, late: bool) -> _Written:
     )
     rows = []
     for task, each in zip(kept, batch.tasks, strict=True):
-        if each.outcome is None:
+        if each.answer is None:
             continue
         shadow = _shown_blind(task, each, late=late)
-        row = served_row(each.outcome, served_at=batch.served_at)
-        score = each.place if shadow else each.outcome.score
-        rows.append(replace(row, task_id=task.id, model_id=model.id, shadow=shadow, score=score))
+        row = served_row(each.answer, served_at=batch.served_at)
+        priority = each.stand_in if shadow else each.answer.priority
+        rows.append(replace(row, task_id=task.id, model_id=model.id, shadow=shadow, priority=priority))
     return _Written(tuple(task.blind for task in kept), tuple(rows))
 
 
@@ -300,22 +308,22 @@ def _is_blind(draw: Draw | None) -> bool:
     return draw is not None and draw.blind
 
 
-def served_row(outcome: Outcome, *, served_at: datetime) -> Served:
-    """Return an outcome as the store keeps it; task, model and shadow are the caller's to fill in."""
+def served_row(answer: Answer, *, served_at: datetime) -> Served:
+    """Return an answer as the store keeps it; task, model and shadow are the caller's to fill in."""
     return Served(
         task_id=0,
         model_id=0,
-        version_id=outcome.threshold_version or None,  # 0 is the starter, which is no row of the database
+        version_id=answer.threshold_version or None,  # 0 is the starter, which is no row of the database
         shadow=False,
-        stratum=outcome.stratum,
-        pool=outcome.pool,
-        guarantee=outcome.guarantee,
-        n=outcome.n,
-        tau=outcome.tau,
-        is_open=outcome.open,
-        set_size=outcome.set_size,
-        shown=len(outcome.labelings),
-        ranked=outcome.ranked,
+        stratum=answer.stratum,
+        pool=answer.pool,
+        guarantee=answer.guarantee,
+        n=answer.n,
+        tau=answer.tau,
+        is_open=answer.open,
+        set_size=None if answer.set_size is None else min(answer.set_size, _MOST),
+        shown=len(answer.labelings),
+        ranked=answer.ranked,
         served_at=served_at,
-        alpha=outcome.alpha,
+        alpha=answer.alpha,
     )

@@ -6,31 +6,31 @@ import json
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from cachetools import LRUCache
 from sqlalchemy.orm import Session
 
+from backend.calibration.model_change import queue_rescores
 from backend.errors import BackendError
+from backend.jobs.kinds import queue_refit
 from backend.labelstudio.payloads import PredictIn, SetupIn
-from backend.outcome import Outcome
-from backend.rescore import queue_rescores
+from backend.models.gate import FairGate
+from backend.models.loading import ModelLoader
+from backend.models.views import Views
+from backend.prediction.answer import Answer
 from backend.serving.admission import Admission
-from backend.serving.blindness import BlindScores
+from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
-from backend.serving.chunks import Chunk, ChunkPredictor
-from backend.serving.gate import FairGate
+from backend.serving.chunks import LONG, Chunk, ChunkPredictor
 from backend.serving.inbox import DELIVERIES, Inbox
-from backend.serving.loading import ModelLoader
 from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks, Present
 from backend.serving.recording import Recorder, ServedBatch
-from backend.serving.views import Views
 from backend.settings import Settings
 from backend.store import Store
-from backend.store.jobs import enqueue_job
 from backend.store.projects import ensure_project
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 CHUNK_TASKS = 32
 CHUNK_CHARACTERS = 60_000
 RECORD_WAIT = 2.0
+PROJECTS = 10_000  # whose label configs are at hand
 
 
 class Service:
@@ -59,8 +60,8 @@ class Service:
         self.recorder = Recorder(self._records, self.measures, writing=self.writing)
         self.gate = FairGate(slots=max(1, min(4, (os.cpu_count() or 1) - 1)))
         self.admission = Admission(settings.threads)
-        self.cache: AnswerCache[tuple[object, ...], Outcome] = AnswerCache(
-            settings.cache_tasks, weigh=lambda outcome: outcome.weight
+        self.cache: AnswerCache[tuple[object, ...], Answer] = AnswerCache(
+            settings.cache_tasks, weigh=lambda answer: answer.weight
         )
         self.present = present or DrawnTasks(settings, self.reads, self.writes, writing=self.writing)
         self._chunks = ChunkPredictor(
@@ -70,9 +71,10 @@ class Service:
             recorder=self.recorder,
             measures=self.measures,
             present=self.present,
-            blind_scores=BlindScores(self.reads),
+            blind_priorities=BlindPriorities(self.reads),
         )
-        self._noted: OrderedDict[str, str] = OrderedDict()
+        self._configs: LRUCache[str, str] = LRUCache(PROJECTS)
+        self._noting = threading.Lock()
         self._looking: threading.Thread | None = None
 
     def start(self) -> None:
@@ -107,10 +109,10 @@ class Service:
     def setup(self, request: SetupIn) -> str:
         """Return the version that predictions of the project carry now; the project is noted in the background."""
         version = self.views.model_version(request.project, request.label_config)
-        if self._noted.get(request.project) != request.label_config:
-            self._noted[request.project] = request.label_config
-            while len(self._noted) > 10_000:
-                self._noted.popitem(last=False)
+        with self._noting:
+            changed = self._configs.get(request.project) != request.label_config
+            self._configs[request.project] = request.label_config
+        if changed:
             self.recorder.postpone(ServedBatch.of(request.project, request.label_config))
         return version
 
@@ -120,8 +122,9 @@ class Service:
         Waits for the model before the first entry. From then on nothing fails: a task that cannot be predicted has
         an empty entry.
         """
-        given = request.label_config or self._noted.get(request.project)
-        config = self.views.label_config(request.project, given)
+        with self._noting:
+            noted = self._configs.get(request.project)
+        config = self.views.label_config(request.project, request.label_config or noted)
         view = self.views.view(request.project, config)
         self.measures.batch.observe(len(request.tasks))
         if request.context is not None and len(request.tasks) == 1:
@@ -139,8 +142,7 @@ class Service:
         """Ask for a refit of a project; a request that waits already is the same one."""
 
         def ask(session: Session) -> int:
-            row = ensure_project(session, project)
-            return enqueue_job(session, "refit", key=f"refit:{row.uid}", project_id=row.id, payload={"reason": reason})
+            return queue_refit(session, ensure_project(session, project), reason=reason)
 
         with self.writing.turn("jobs"):
             return self.writes.run(ask)
@@ -151,14 +153,14 @@ def _encode(entry: object) -> bytes:
 
 
 def _parts(request: PredictIn, key: str) -> Iterator[Sequence[Any]]:
-    """Cut a batch so that a part has a bounded number of tasks and characters."""
+    """Cut a batch so that a part has a bounded number of tasks and characters; a long text is one by itself."""
     tasks = iter(request.tasks)
     while part := list(islice(tasks, CHUNK_TASKS)):
         begin, size = 0, 0
         for i, task in enumerate(part):
             value = None if task is None or task.data is None else task.data.get(key)
             length = len(value) if isinstance(value, str) else 0
-            if size and size + length > CHUNK_CHARACTERS:
+            if i > begin and (length > LONG or size > LONG or size + length > CHUNK_CHARACTERS):
                 yield part[begin:i]
                 begin, size = i, 0
             size += length

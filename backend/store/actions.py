@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.store.columns import plain
+from backend.domain.text import plain
 from backend.store.engine import database_now
 from backend.store.tables import Action
 

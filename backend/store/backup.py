@@ -52,10 +52,10 @@ def _copy_sqlite(source: Path, partial: Path) -> None:
         closing(sqlite3.connect(partial)) as writer,
     ):
         reader.backup(writer)
-        found = writer.execute("PRAGMA integrity_check").fetchone()[0]
-        if found != "ok":
+        verdict = writer.execute("PRAGMA integrity_check").fetchone()[0]
+        if verdict != "ok":
             raise BackupFailed(
-                f"expected a sound copy, got {found!r} from the integrity check: the database is damaged"
+                f"expected a sound copy, got {verdict!r} from the integrity check: the database is damaged"
             )
         # A copy of a WAL database would open in WAL mode and leave files beside it on a read-only medium.
         writer.execute("PRAGMA journal_mode = DELETE")

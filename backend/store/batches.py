@@ -11,10 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Draw
+from backend.domain.text import text_hash
 from backend.store.engine import database_now
-from backend.store.projects import ensure_task, text_hash
+from backend.store.projects import ensure_task
 from backend.store.tables import Task, TaskDeletion
-from backend.store.types import Draw
 from backend.store.upsert import insert
 
 _KEY = ("project_id", "external_id", "text_hash")
@@ -67,12 +68,12 @@ def ensure_tasks(session: Session, project_id: int, tasks: Sequence[NewTask]) ->
         # Always in one order, here and below, so that two processes with the same tasks wait for one another in turn.
         session.connection().execute(statement, [rows[key] for key in sorted(rows)])
         known |= _known(session, project_id, sorted({name for name, _ in rows}))
-    found = [known.get((task.external_id, text_hash(task.text))) for task in tasks]
-    numbers = [math.inf if row is None else row.id for row in found]
+    stored = [known.get((task.external_id, text_hash(task.text))) for task in tasks]
+    numbers = [math.inf if row is None else row.id for row in stored]
     kept: dict[int, KeptTask] = {}
-    for place in sorted(range(len(tasks)), key=lambda i: (numbers[i], i)):
-        kept[place] = _kept(session, project_id, tasks[place], found[place])
-    return [kept[place] for place in range(len(tasks))]
+    for i in sorted(range(len(tasks)), key=lambda i: (numbers[i], i)):
+        kept[i] = _kept(session, project_id, tasks[i], stored[i])
+    return [kept[i] for i in range(len(tasks))]
 
 
 def _known(session: Session, project_id: int, names: Sequence[str]) -> dict[tuple[str, bytes], Any]:
@@ -87,8 +88,8 @@ def _known(session: Session, project_id: int, names: Sequence[str]) -> dict[tupl
         Task.external_created_at,
         Task.deleted_at,
     )
-    found = session.execute(sa.select(*columns).where(Task.project_id == project_id, Task.external_id.in_(names)))
-    return {(row.external_id, bytes(row.text_hash)): row for row in found}
+    rows = session.execute(sa.select(*columns).where(Task.project_id == project_id, Task.external_id.in_(names)))
+    return {(row.external_id, bytes(row.text_hash)): row for row in rows}
 
 
 def _row(project_id: int, task: NewTask, digest: bytes, now: datetime) -> dict[str, Any]:

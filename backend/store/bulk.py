@@ -20,14 +20,18 @@ import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
 from sqlalchemy.orm import Session
 
-from backend.store.types import Cell
+from backend.domain.records import Cell
+from backend.store.tables.calibration import REFIT_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_SCORES = {"nll": "f", "rank": "f", "cumulative": "f", "weight": "f", "task_id": "i"}
+Column = tuple[str, str]  # an SQL expression, with `f` for doubles and `i` for integers
+Columns = dict[str, npt.NDArray[Any]]
+
 _JOINED = 500_000
 _TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "i": np.int64}
+_ENTITY_SCORES = ("probability", "cumulative", "class_rank", "rank")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ScoreTable:
     cumulative: Floats  # (n,)
     weight: Floats  # (n,)
     task_ids: Ints  # (n,)
+    units: Ints  # (n,) number of the unit within its task
 
     def rows(self, index: int) -> slice:
         """Return the rows of the cell at `index`."""
@@ -49,16 +54,17 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class EntityTable:
-    """Entity rows of many tasks, ordered by task id; `labels[codes[i]]` is the class of row i."""
+    """Entity rows of many tasks, ordered by task id; `labels[codes[i]]` is the class of row i; see `EntityRow`."""
 
     labels: tuple[str, ...]
     task_ids: Ints  # (m,)
+    units: Ints  # (m,)
     codes: Ints  # (m,)
     starts: Ints  # (m,)
     ends: Ints  # (m,)
     probability: Floats  # (m,)
     cumulative: Floats  # (m,)
-    place: Floats  # (m,)
+    class_rank: Floats  # (m,)
     rank: Floats  # (m,)
 
 
@@ -67,24 +73,23 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
 
     Use a session of `Store.read()`, so that the cells' counters and the rows are of one moment.
     """
+    wanted = {name: (name, "i" if name in {"task_id", "unit"} else "f") for name in REFIT_COLUMNS}
     pieces = [
         _fetch(
             session,
-            _SCORES,
+            wanted,
             f"FROM calibration_scores WHERE cell_id = {int(cell.id)} AND {_counted(at_revision)}",
-            order=", ".join(_SCORES),
+            order=", ".join(REFIT_COLUMNS),
         )
         for cell in cells
     ]
-    nll, rank, cumulative, weight, task_ids = _join(pieces, _SCORES)
+    columns = _join(pieces, wanted)
     return ScoreTable(
         cells=tuple(cells),
-        offsets=np.concatenate([[0], np.cumsum([len(piece[0]) for piece in pieces])]).astype(np.int64),
-        nll=nll,
-        rank=rank,
-        cumulative=cumulative,
-        weight=weight,
-        task_ids=task_ids,
+        offsets=np.concatenate([[0], np.cumsum([len(piece["task_id"]) for piece in pieces])]).astype(np.int64),
+        task_ids=columns.pop("task_id"),
+        units=columns.pop("unit"),
+        **columns,
     )
 
 
@@ -105,33 +110,21 @@ def load_entities(
         {str(row[0]) for each in sources for row in session.execute(sa.text(f"SELECT DISTINCT e.label {each}"))}
     )
     cases = " ".join(f"WHEN {_quote(name)} THEN {i}" for i, name in enumerate(names))
-    columns = {
-        "s.task_id": "i",
-        f"CASE e.label {cases} ELSE -1 END" if names else "-1": "i",
-        "e.start": "i",
-        "e.stop": "i",
-        "e.probability": "f",
-        "e.cumulative": "f",
-        "e.place": "f",
-        "e.rank": "f",
+    wanted = {
+        "task_ids": ("s.task_id", "i"),
+        "units": ("s.unit", "i"),
+        "codes": (f"CASE e.label {cases} ELSE -1 END" if names else "-1", "i"),
+        "starts": ("e.start", "i"),
+        "ends": ("e.stop", "i"),
+        **{name: (f"e.{name}", "f") for name in _ENTITY_SCORES},
     }
-    pieces = [_fetch(session, columns, each, order="s.task_id, e.start, e.stop, e.label") for each in sources]
-    joined = _join(pieces, columns)
-    by_task = np.argsort(joined[0], kind="stable")
-    task_ids, codes, starts, ends, probability, cumulative, place, rank = (column[by_task] for column in joined)
-    if labels and np.any(codes < 0):
+    pieces = [_fetch(session, wanted, each, order="s.task_id, e.start, e.stop, e.label") for each in sources]
+    columns = _join(pieces, wanted)
+    by_task = np.argsort(columns["task_ids"], kind="stable")
+    columns = {name: column[by_task] for name, column in columns.items()}
+    if labels and np.any(columns["codes"] < 0):
         return load_entities(session, cells, at_revision=at_revision)
-    return EntityTable(
-        labels=tuple(names),
-        task_ids=task_ids,
-        codes=codes,
-        starts=starts,
-        ends=ends,
-        probability=probability,
-        cumulative=cumulative,
-        place=place,
-        rank=rank,
-    )
+    return EntityTable(labels=tuple(names), **columns)
 
 
 def _together(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
@@ -159,32 +152,34 @@ def _quote(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def _join(pieces: list[list[Any]], columns: Mapping[str, str]) -> list[Any]:
+def _join(pieces: list[Columns], wanted: Mapping[str, Column]) -> Columns:
     if not pieces:
-        return [np.zeros(0, _TYPES[kind]) for kind in columns.values()]
-    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+        return {name: np.zeros(0, _TYPES[kind]) for name, (_, kind) in wanted.items()}
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in wanted}
 
 
-def _fetch(session: Session, columns: Mapping[str, str], source: str, *, order: str) -> list[Any]:
-    """Return columns of a query as arrays; `columns` are SQL expressions with `f` for doubles, `i` for integers."""
+def _fetch(session: Session, wanted: Mapping[str, Column], source: str, *, order: str) -> Columns:
+    """Return columns of a query as arrays, by name."""
     driver = session.connection().connection.driver_connection
     if isinstance(driver, PsycopgConnection):
-        return _fetch_packed(driver, columns, source, order)
+        return _fetch_packed(driver, wanted, source, order)
     assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - the only other driver of the product
-    rows = driver.execute(f"SELECT {', '.join(columns)} {source} ORDER BY {order}")
+    rows = driver.execute(f"SELECT {', '.join(sql for sql, _ in wanted.values())} {source} ORDER BY {order}")
     # Integers are ids and offsets, which doubles hold exactly below 2**53.
-    table = np.fromiter(chain.from_iterable(rows), np.float64).reshape(-1, len(columns))
-    kinds = enumerate(columns.values())
-    return [np.ascontiguousarray(table[:, i]).astype(_TYPES[kind], copy=False) for i, kind in kinds]
+    table = np.fromiter(chain.from_iterable(rows), np.float64).reshape(-1, len(wanted))
+    return {
+        name: np.ascontiguousarray(table[:, i]).astype(_TYPES[kind], copy=False)
+        for i, (name, (_, kind)) in enumerate(wanted.items())
+    }
 
 
-def _fetch_packed(driver: PsycopgConnection[Any], columns: Mapping[str, str], source: str, order: str) -> list[Any]:
+def _fetch_packed(driver: PsycopgConnection[Any], wanted: Mapping[str, Column], source: str, order: str) -> Columns:
     send = {"f": "float8send({})", "i": "int8send(({})::bigint)"}
-    packed = " || ".join(send[kind].format(column) for column, kind in columns.items())
+    packed = " || ".join(send[kind].format(sql) for sql, kind in wanted.values())
     # From the index the rows come in this order anyhow (PostgreSQL 16 knows); before that they are sorted.
     query = f"SELECT string_agg({packed}, ''::bytea ORDER BY {order}) {source}"
     with driver.cursor(binary=True) as cursor:
         row = cursor.execute(query.encode()).fetchone()
     data = b"" if row is None or row[0] is None else row[0]
-    table = np.frombuffer(data, np.dtype([(f"c{i}", f">{kind}8") for i, kind in enumerate(columns.values())]))
-    return [table[f"c{i}"].astype(_TYPES[kind]) for i, kind in enumerate(columns.values())]
+    table = np.frombuffer(data, np.dtype([(name, f">{kind}8") for name, (_, kind) in wanted.items()]))
+    return {name: table[name].astype(_TYPES[kind]) for name, (_, kind) in wanted.items()}

@@ -1,30 +1,38 @@
 """Calibration rows: added and retired with their counters in one transaction, never overwritten.
 
-A row carries the revision at which it began to count and, once retired, the one at which it ceased to. The revision is
-taken under the lock of (project, model), so the rows of revision r are the same whenever they are asked for, and a
-threshold version can be rebuilt from the revision it names. The price is that rows of one (project, model) are written
-one transaction after another; a forward pass costs far more.
+There is a row for each unit of a task; all of a task come and go together. A row carries the revision at which it
+began to count and, once retired, the one at which it ceased to. The revision is taken under the lock of (project,
+model), so the rows of revision r are the same whenever they are asked for, and a threshold version can be rebuilt from
+the revision it names. The price is that rows of one (project, model) are written one transaction after another; a
+forward pass costs far more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
+from backend.domain.label_choice import MAJORITY
+from backend.domain.records import Cell, EntityRow, SequenceScores, UnitRow
 from backend.errors import InvalidScores, StoreConflict
 from backend.store.engine import database_now
 from backend.store.judgements import kind_of, rekind_judgement, retract_judgement
-from backend.store.policy import MAJORITY
-from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore, Label, Task
-from backend.store.types import Cell, EntityRow, SequenceScores
+from backend.store.monitor import forget_drift
+from backend.store.rows import StoredRow, column_values, row_entities, task_units
+from backend.store.tables import (
+    CalibrationCell,
+    CalibrationHead,
+    CalibrationScore,
+    EntityScore,
+    Label,
+    ScoringAttempt,
+    Task,
+)
 from backend.store.upsert import get_or_create, insert
-
-CALIBRATION = "calibration"
-TUNING = "tuning"
-SCORES = ("nll", "rank", "cumulative")
 
 
 def record_scores(
@@ -38,23 +46,51 @@ def record_scores(
     evidence: str,
     scores: SequenceScores,
     entities: Sequence[EntityRow] = (),
-    part: str = CALIBRATION,
     exclusion: str | None = None,
     weight: float = 1.0,
     policy: str = MAJORITY,
 ) -> bool:
-    """Make this the one live row of (task, model); returns False when it already was (METHODS 8.4).
+    """Make this the one live row of (task, model): of a text that is one unit. See `record_units`."""
+    return record_units(
+        session,
+        project_id,
+        model_id=model_id,
+        task_id=task_id,
+        label_revision=label_revision,
+        evidence=evidence,
+        units=[UnitRow(stratum, scores, tuple(entities))],
+        exclusion=exclusion,
+        weight=weight,
+        policy=policy,
+    )
+
+
+def record_units(
+    session: Session,
+    project_id: int,
+    *,
+    model_id: int,
+    task_id: int,
+    label_revision: int,
+    evidence: str,
+    units: Sequence[UnitRow],
+    exclusion: str | None = None,
+    weight: float = 1.0,
+    policy: str = MAJORITY,
+) -> bool:
+    """Make these units the live rows of (task, model); returns False when they already were (METHODS 8.4).
 
     Args:
         label_revision: of the label that was scored.
-        exclusion: why the row is no evidence for this model; such rows are kept and counted apart.
+        exclusion: why the rows are no evidence for this model; such rows are kept and counted apart.
         weight: 1 over the probability with which the task was selected (METHODS 3.7).
 
     Raises:
         StoreConflict: when the label has changed since it was read; nothing is written.
         InvalidScores: when a score is NaN; nothing is written.
     """
-    _refuse_nan(scores, entities, weight)
+    for unit in units:
+        _refuse_nan(unit.scores, unit.entities, weight)
     # Labels change under the task's lock, so from here on this one cannot.
     session.execute(sa.select(Task.id).where(Task.id == task_id).with_for_update())
     current = session.execute(
@@ -66,47 +102,69 @@ def record_scores(
             "score the label as it is now"
         )
     revision = _lock_head(session, project_id, model_id)
-    live = session.execute(
-        sa.select(CalibrationScore, CalibrationCell)
-        .join(CalibrationCell, CalibrationCell.id == CalibrationScore.cell_id)
-        .where(
-            CalibrationScore.task_id == task_id,
-            CalibrationScore.model_id == model_id,
-            CalibrationScore.removed_at_revision.is_(None),
-        )
-        .execution_options(populate_existing=True)
-    ).one_or_none()
-    wanted = (label_revision, scores, weight, stratum, evidence, part, exclusion or "")
-    if live is not None:
-        row, cell = live
-        have = SequenceScores(row.nll, row.rank, row.cumulative, row.entities, row.predicted_entities)
-        known = (row.label_revision, have, row.weight, cell.stratum, cell.evidence, cell.part, cell.exclusion)
-        if known == wanted and _entities_of(session, row.id) == _sorted(entities):
+    live = task_units(session, task_id, model_id=model_id)
+    within = {"evidence": evidence, "exclusion": exclusion or ""}
+    if live:
+        if _are_same(session, live, units, within | {"label_revision": label_revision, "weight": weight}):
+            _place(session, live, units)
             return False
-        _retire(session, row, revision + 1)
-        if row.label_revision == label_revision:  # the same label, worth something else
+        _retire(session, live, revision + 1)
+        if live[0].end is None and len(units) > 1:
+            # What the martingale has consumed are scores of whole texts; those of sentences would look like a drift.
+            forget_drift(session, project_id, model_id=model_id)
+        if live[0].label_revision == label_revision:  # the same label, worth something else
             rekind_judgement(session, task_id, model_id=model_id, kind=kind_of(evidence, exclusion))
-    cell_id = _count_one(session, project_id, model_id, wanted[3:], infinite=math.isinf(scores.nll))
-    fresh = CalibrationScore(
-        task_id=task_id,
-        model_id=model_id,
-        cell_id=cell_id,
-        label_revision=label_revision,
-        nll=scores.nll + 0.0,  # -0.0 becomes 0.0: SQLite does not keep the sign, and equal scores must look equal
-        rank=scores.rank + 0.0,
-        cumulative=scores.cumulative + 0.0,
-        weight=weight + 0.0,
-        entities=scores.entities,
-        predicted_entities=scores.predicted_entities,
-        added_at_revision=revision + 1,
-        created_at=database_now(session),
-    )
-    session.add(fresh)
-    session.flush()
-    if entities:
-        session.execute(sa.insert(EntityScore), [_entity_row(fresh.id, each) for each in _sorted(entities)])
+    now = database_now(session)
+    for number, unit in enumerate(units):
+        cell = within | {"stratum": unit.stratum}
+        infinite = math.isinf(unit.scores.nll)
+        fresh = CalibrationScore(
+            task_id=task_id,
+            model_id=model_id,
+            cell_id=_count_one(session, project_id, model_id, cell, infinite=infinite, first=number == 0),
+            unit=number,
+            start=unit.start,
+            stop=unit.end,
+            drawn=unit.drawn,
+            label_revision=label_revision,
+            weight=weight + 0.0,
+            added_at_revision=revision + 1,
+            created_at=now,
+            **column_values(unit.scores),
+        )
+        session.add(fresh)
+        session.flush()
+        if unit.entities:
+            rows = [{"score_id": fresh.id} | column_values(entity) for entity in _sorted(unit.entities)]
+            session.execute(sa.insert(EntityScore), rows)
     _advance_head(session, project_id, model_id, revision + 1)
     return True
+
+
+def _are_same(
+    session: Session, live: Sequence[StoredRow], units: Sequence[UnitRow], shared: Mapping[str, object]
+) -> bool:
+    """Whether live rows say what these units say; rows from before there were units have no place in the text yet."""
+    if len(live) != len(units) or any(getattr(row, name) != value for row in live for name, value in shared.items()):
+        return False
+    return all(
+        row.is_counted
+        and (row.stratum, row.scores) == (unit.stratum, unit.scores)
+        and (row.end is None or (row.start, row.end, row.drawn) == (unit.start, unit.end, unit.drawn))
+        and _sorted(row_entities(session, row.id)) == _sorted(unit.entities)
+        for row, unit in zip(live, units, strict=True)
+    )
+
+
+def _place(session: Session, live: Sequence[StoredRow], units: Sequence[UnitRow]) -> None:
+    """Say where in the text rows are that were written before there were units."""
+    for row, unit in zip(live, units, strict=True):
+        if row.end is None:
+            session.execute(
+                sa.update(CalibrationScore)
+                .where(CalibrationScore.id == row.id)
+                .values(start=unit.start, stop=unit.end, drawn=unit.drawn)
+            )
 
 
 def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id: int | None = None) -> int:
@@ -114,25 +172,19 @@ def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id
 
     What was judged by it is taken back too.
     """
-    query = sa.select(CalibrationScore.model_id).where(
-        CalibrationScore.task_id == task_id, CalibrationScore.removed_at_revision.is_(None)
+    query = (
+        sa.select(CalibrationScore.model_id)
+        .where(CalibrationScore.task_id == task_id, CalibrationScore.removed_at_revision.is_(None))
+        .distinct()
     )
     if model_id is not None:
         query = query.where(CalibrationScore.model_id == model_id)
     retired = 0
     for model in sorted(session.execute(query).scalars()):
         revision = _lock_head(session, project_id, model) + 1
-        row = session.execute(
-            sa.select(CalibrationScore)
-            .where(
-                CalibrationScore.task_id == task_id,
-                CalibrationScore.model_id == model,
-                CalibrationScore.removed_at_revision.is_(None),
-            )
-            .execution_options(populate_existing=True)
-        ).scalar_one_or_none()
-        if row is not None:
-            _retire(session, row, revision)
+        rows = task_units(session, task_id, model_id=model)
+        if rows:
+            _retire(session, rows, revision)
             retract_judgement(session, task_id, model_id=model)
             _advance_head(session, project_id, model, revision)
             retired += 1
@@ -141,10 +193,19 @@ def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id
 
 def head_revision(session: Session, project_id: int, *, model_id: int) -> int:
     """Return the number of the last change to the rows of (project, model): the inputs' high-water mark."""
-    found = session.execute(
+    revision = session.execute(
         sa.select(CalibrationHead.revision).filter_by(project_id=project_id, model_id=model_id)
     ).scalar_one_or_none()
-    return 0 if found is None else found
+    return 0 if revision is None else revision
+
+
+def first_row_at(session: Session, project_id: int, *, model_id: int) -> datetime | None:
+    """Return when the first row of (project, model) was written, retired ones included; None without any."""
+    return session.execute(
+        sa.select(sa.func.min(CalibrationScore.created_at))
+        .join(CalibrationCell, CalibrationCell.id == CalibrationScore.cell_id)
+        .where(CalibrationCell.project_id == project_id, CalibrationCell.model_id == model_id)
+    ).scalar_one()
 
 
 def load_cells(
@@ -153,47 +214,76 @@ def load_cells(
     *,
     model_id: int,
     evidence: Iterable[str] | None = None,
-    part: str | None = CALIBRATION,
     excluded: bool = False,
 ) -> list[Cell]:
     """Return the cells of (project, model) with their counters, ordered by name; no rows are counted.
 
     Args:
         evidence: kinds to include; all when None.
-        part: `calibration`, `tuning`, or None for both.
         excluded: return the cells of excluded rows instead of those that count.
     """
     query = sa.select(CalibrationCell).filter_by(project_id=project_id, model_id=model_id)
     query = query.where(CalibrationCell.exclusion != "" if excluded else CalibrationCell.exclusion == "")
     if evidence is not None:
         query = query.where(CalibrationCell.evidence.in_(list(evidence)))
-    if part is not None:
-        query = query.where(CalibrationCell.part == part)
     rows = session.execute(query.execution_options(populate_existing=True)).scalars()
-    cells = [Cell(row.id, row.stratum, row.evidence, row.part, row.exclusion, row.n, row.n_infinite) for row in rows]
+    cells = [Cell(row.id, row.stratum, row.evidence, row.exclusion, row.n, row.n_infinite, row.tasks) for row in rows]
     # Sorted here, because the databases' collations differ.
-    return sorted(cells, key=lambda cell: (cell.stratum, cell.evidence, cell.part, cell.exclusion))
+    return sorted(cells, key=lambda cell: (cell.stratum, cell.evidence, cell.exclusion))
 
 
 def count_first(session: Session, cells: Sequence[Cell]) -> dict[int, int]:
-    """Return, by cell id, how many live rows have the model's best labeling as their label; read from an index."""
+    """Return, by cell id, how many of its tasks have the model's best labeling as their label, in all their units."""
+    score, other = CalibrationScore, aliased(CalibrationScore)
+    elsewhere = sa.exists().where(
+        other.task_id == score.task_id,
+        other.model_id == score.model_id,
+        other.unit > 0,
+        other.removed_at_revision.is_(None),
+        other.rank > 1.0,
+    )
     rows = session.execute(
-        sa.select(CalibrationScore.cell_id, sa.func.count())
+        sa.select(score.cell_id, sa.func.count())
         .where(
-            CalibrationScore.cell_id.in_([cell.id for cell in cells]),
-            CalibrationScore.removed_at_revision.is_(None),
-            CalibrationScore.rank <= 1.0,
+            score.cell_id.in_([cell.id for cell in cells]),
+            score.removed_at_revision.is_(None),
+            score.rank <= 1.0,
+            score.unit == 0,
+            ~elsewhere,
         )
-        .group_by(CalibrationScore.cell_id)
+        .group_by(score.cell_id)
     )
     return {cell: int(count) for cell, count in rows}
 
 
-def recount_cells(session: Session, project_id: int, *, model_id: int) -> dict[int, tuple[int, int]]:
-    """Count the live rows of every cell the slow way, as (n, n_infinite) by cell id: a check of the counters."""
+def has_unplaced(session: Session, project_id: int, *, model_id: int) -> bool:
+    """Whether live rows that were written before there were units wait for being scored again.
+
+    Those that never will be do not count: their text is gone, or their label was set aside. Such a row stays what it
+    is, the one unit of its task.
+    """
+    score, cell, attempt = CalibrationScore, CalibrationCell, ScoringAttempt
+    aside = sa.exists().where(
+        attempt.task_id == score.task_id, attempt.model_id == score.model_id, attempt.set_aside_at.is_not(None)
+    )
+    waiting = session.execute(
+        sa.select(score.id)
+        .join(cell, cell.id == score.cell_id)
+        .join(Task, Task.id == score.task_id)
+        .where(cell.project_id == project_id, cell.model_id == model_id)
+        .where(score.removed_at_revision.is_(None), score.stop.is_(None), Task.text.is_not(None), ~aside)
+        .limit(1)
+    )
+    return waiting.first() is not None
+
+
+def recount_cells(session: Session, project_id: int, *, model_id: int) -> dict[int, tuple[int, int, int]]:
+    """Count the live rows of every cell the slow way, as (n, n_infinite, tasks) by cell id: a check of the counters."""
     infinite = sa.func.sum(sa.case((CalibrationScore.nll == math.inf, 1), else_=0))
+    counted = sa.and_(CalibrationScore.unit == 0, sa.or_(CalibrationScore.stop.is_not(None), CalibrationScore.drawn))
+    first = sa.func.sum(sa.case((counted, 1), else_=0))
     rows = session.execute(
-        sa.select(CalibrationCell.id, sa.func.count(CalibrationScore.id), infinite)
+        sa.select(CalibrationCell.id, sa.func.count(CalibrationScore.id), infinite, first)
         .outerjoin(
             CalibrationScore,
             sa.and_(CalibrationScore.cell_id == CalibrationCell.id, CalibrationScore.removed_at_revision.is_(None)),
@@ -201,41 +291,7 @@ def recount_cells(session: Session, project_id: int, *, model_id: int) -> dict[i
         .where(CalibrationCell.project_id == project_id, CalibrationCell.model_id == model_id)
         .group_by(CalibrationCell.id)
     )
-    return {cell: (int(n), int(n_infinite or 0)) for cell, n, n_infinite in rows}
-
-
-def order_statistic(session: Session, cells: Sequence[Cell], *, k: int, score: str = "nll") -> float:
-    """Return the k-th smallest score among the live rows of a pool, `+inf` when k exceeds their number (METHODS 3.1).
-
-    Read through the index from the nearer end: `min(k, n - k + 1)` index entries per cell at most.
-
-    Args:
-        k: 1 for the smallest.
-        score: `nll`, `rank` or `cumulative`.
-    """
-    if score not in SCORES:
-        raise ValueError(f"expected one of {', '.join(SCORES)}, got {score!r}")
-    if k < 1:
-        raise ValueError(f"expected k of at least 1, got {k}")
-    filled = [cell for cell in cells if cell.n > 0]
-    total = sum(cell.n for cell in filled)
-    if k > total:
-        return math.inf
-    from_top = total - k + 1
-    place, order = min(k, from_top), "ASC" if k <= from_top else "DESC"
-    # Written out, because hundreds are asked for at once and composing a statement costs more than running it.
-    each = [
-        f"SELECT {score} AS value FROM calibration_scores "  # noqa: S608 - a known name and integers
-        f"WHERE cell_id = {int(cell.id)} AND removed_at_revision IS NULL ORDER BY {score} {order}"
-        for cell in filled
-    ]
-    statement = f"{each[0]} LIMIT 1 OFFSET {place - 1}"
-    if len(each) > 1:
-        # The place-th of the union is among the first `place` of each cell.
-        select = "SELECT value FROM"
-        nearest = " UNION ALL ".join(f"{select} ({one} LIMIT {place}) c{i}" for i, one in enumerate(each))
-        statement = f"{select} ({nearest}) pool ORDER BY value {order} LIMIT 1 OFFSET {place - 1}"
-    return float(session.connection().exec_driver_sql(statement).scalar_one())
+    return {cell: (int(n), int(n_infinite or 0), int(tasks or 0)) for cell, n, n_infinite, tasks in rows}
 
 
 def lock_rows(session: Session, project_id: int, *, model_id: int) -> int:
@@ -254,45 +310,44 @@ def _advance_head(session: Session, project_id: int, model_id: int, revision: in
     session.execute(head.values(revision=revision, changed_at=database_now(session)))
 
 
-def _count_one(session: Session, project_id: int, model_id: int, cell: Sequence[object], *, infinite: bool) -> int:
-    names = ("stratum", "evidence", "part", "exclusion")
-    key = {"project_id": project_id, "model_id": model_id} | dict(zip(names, cell, strict=True))
-    statement = insert(session, CalibrationCell).values(key | {"n": 1, "n_infinite": int(infinite)})
-    counted = statement.on_conflict_do_update(
-        index_elements=list(key),
-        set_={"n": CalibrationCell.n + 1, "n_infinite": CalibrationCell.n_infinite + int(infinite)},
-    ).returning(CalibrationCell.id)
+def _count_one(
+    session: Session, project_id: int, model_id: int, cell: Mapping[str, str], *, infinite: bool, first: bool
+) -> int:
+    key: dict[str, object] = {"project_id": project_id, "model_id": model_id, **cell}
+    more = {"n": 1, "n_infinite": int(infinite), "tasks": int(first)}
+    counted = (
+        insert(session, CalibrationCell)
+        .values(key | more)
+        .on_conflict_do_update(
+            index_elements=list(key),
+            set_={name: getattr(CalibrationCell, name) + count for name, count in more.items()},
+        )
+        .returning(CalibrationCell.id)
+    )
     return int(session.execute(counted).scalar_one())
 
 
-def _retire(session: Session, row: CalibrationScore, revision: int) -> None:
-    row.removed_at_revision = revision
-    session.flush()
-    session.execute(
-        sa.update(CalibrationCell)
-        .where(CalibrationCell.id == row.cell_id)
-        .values(n=CalibrationCell.n - 1, n_infinite=CalibrationCell.n_infinite - int(math.isinf(row.nll)))
-    )
-
-
-def _entity_row(score_id: int, entity: EntityRow) -> dict[str, object]:
-    return {
-        "score_id": score_id,
-        "start": entity.start,
-        "end": entity.end,
-        "label": entity.label,
-        "probability": entity.probability + 0.0,
-        "cumulative": entity.cumulative + 0.0,
-        "place": entity.place + 0.0,
-        "rank": entity.rank + 0.0,
-    }
-
-
-def _entities_of(session: Session, score_id: int) -> list[EntityRow]:
-    rows = session.execute(sa.select(EntityScore).where(EntityScore.score_id == score_id)).scalars()
-    return _sorted(
-        EntityRow(row.start, row.end, row.label, row.probability, row.cumulative, row.place, row.rank) for row in rows
-    )
+def _retire(session: Session, rows: Sequence[StoredRow], revision: int) -> None:
+    """Retire all units of a task."""
+    numbers = [row.id for row in rows]
+    held = session.execute(
+        sa.update(CalibrationScore)
+        .where(CalibrationScore.id.in_(numbers))
+        .values(removed_at_revision=revision)
+        .returning(CalibrationScore.cell_id, CalibrationScore.nll, CalibrationScore.id)
+    ).all()
+    first = {row.id for row in rows if row.unit == 0 and row.is_counted}
+    for cell_id, nll, number in sorted((cell, nll, number) for cell, nll, number in held):
+        session.execute(
+            sa.update(CalibrationCell)
+            .where(CalibrationCell.id == cell_id)
+            .values(
+                n=CalibrationCell.n - 1,
+                n_infinite=CalibrationCell.n_infinite - int(math.isinf(nll)),
+                tasks=CalibrationCell.tasks - int(number in first),
+            )
+        )
+    session.expire_all()
 
 
 def _sorted(entities: Iterable[EntityRow]) -> list[EntityRow]:
@@ -300,9 +355,9 @@ def _sorted(entities: Iterable[EntityRow]) -> list[EntityRow]:
 
 
 def _refuse_nan(scores: SequenceScores, entities: Sequence[EntityRow], weight: float) -> None:
-    numbers = [scores.nll, scores.rank, scores.cumulative, weight]
-    for each in entities:
-        numbers += [each.probability, each.cumulative, each.place, each.rank]
+    records: list[SequenceScores | EntityRow] = [scores, *entities]
+    values = [value for record in records for value in column_values(record).values()]
+    numbers = [weight, *(value for value in values if isinstance(value, float))]
     if any(math.isnan(number) for number in numbers):
         # SQLite would turn NaN into null, and a NaN has no rank among scores.
         raise InvalidScores("expected scores that are numbers or +inf, got NaN: the model's output is broken")

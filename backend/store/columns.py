@@ -72,14 +72,3 @@ class ExactText(sa.types.TypeDecorator[str]):
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Decode."""
         return None if value is None else bytes(value).decode("utf-8", "surrogatepass")
-
-
-def plain(value: object, limit: int) -> str:
-    r"""Return `value` as text that both databases store: no NUL, no lone surrogate, at most `limit` characters.
-
-    For names and messages, not for task text (which is kept exactly, see `ExactText`).
-
-    >>> plain("a\x00b\ud800", 10)
-    'a?b?'
-    """
-    return str(value).replace("\x00", "?").encode("utf-8", "replace").decode("utf-8")[:limit]

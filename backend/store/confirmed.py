@@ -8,9 +8,9 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.store.policy import MAJORITY
+from backend.domain.label_choice import MAJORITY
+from backend.domain.records import TextSpan
 from backend.store.tables import Annotation, CalibrationCell, CalibrationScore, Label, Model, Task
-from backend.store.types import TextSpan
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ def count_unconfirmed(session: Session, project_id: int, *, policy: str = MAJORI
 
 def project_classes(session: Session, project_id: int) -> tuple[str, ...]:
     """Return the classes of the newest model with calibration rows in the project; empty when there is none."""
-    found = session.execute(
+    classes = session.execute(
         sa.select(Model.classes)
         .join(CalibrationCell, CalibrationCell.model_id == Model.id)
         .where(CalibrationCell.project_id == project_id)
         .order_by(Model.id.desc())
         .limit(1)
     ).scalar_one_or_none()
-    return tuple(found or ())
+    return tuple(classes or ())
 
 
 def _worth(session: Session, task_ids: list[int]) -> dict[int, tuple[str, str]]:

@@ -22,52 +22,20 @@ from typing import Any, Self, TypeVar
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy import event, exc
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.orm import Session
 
-from backend.errors import InvalidSetting, StoreAgain, StoreBusy, StoreConflict, StoreError, StoreFull, StoreUnavailable
+from backend.errors import StoreAgain, StoreBusy, StoreConflict, StoreError, StoreFull, StoreUnavailable
+from backend.settings import database_url
 
 T = TypeVar("T")
 
-_EXPECTED_URL = "sqlite:///path/to/file.db or postgresql://user:password@host/database"
 _READ = "surespan_read"
 
 # SQLSTATE: transaction can be run again as it is (serialisation failure, deadlock).
 _PG_RETRY = {"40001", "40P01"}
 _PG_BUSY = {"55P03", "57014"}  # lock_not_available, query_canceled (statement timeout)
 _PG_FULL = {"53100", "53200"}  # disk_full, out_of_memory
-
-
-def database_url(raw: str) -> URL:
-    """Return the SQLAlchemy URL for what the user wrote.
-
-    `postgres://` and `postgresql://` both mean PostgreSQL through psycopg 3. In-memory SQLite is refused, because two
-    processes (or two connections) would not see the same database.
-
-    Raises:
-        InvalidSetting: for any other database or a URL that cannot be read. Passwords are not repeated.
-
-    >>> str(database_url("postgres://ann@db/surespan"))
-    'postgresql+psycopg://ann@db/surespan'
-    """
-    try:
-        url = make_url(raw)
-    except (exc.ArgumentError, ValueError):
-        raise InvalidSetting(
-            f"SURESPAN_DATABASE_URL: expected {_EXPECTED_URL}, got a value that is no URL; "
-            "escape special characters of the password with % codes"
-        ) from None
-    if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
-        return url.set(drivername="postgresql+psycopg")
-    if url.drivername in {"sqlite", "sqlite+pysqlite"}:
-        path = url.database or ""
-        if path in {"", ":memory:"} or path.startswith("file:"):
-            raise InvalidSetting(
-                "SURESPAN_DATABASE_URL: expected the path of a file, as in sqlite:///surespan.db, "
-                f"got {url.render_as_string(hide_password=True)!r}; in-memory databases cannot be shared"
-            )
-        return url.set(drivername="sqlite")
-    raise InvalidSetting(f"SURESPAN_DATABASE_URL: expected {_EXPECTED_URL}, got the driver {url.drivername!r}")
 
 
 class Store:
@@ -128,6 +96,33 @@ class Store:
                 connection = plain.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with Session(connection) as session, session.begin():
                 yield session
+
+    @contextmanager
+    def rebuild(self) -> Iterator[Session]:
+        """One writing transaction in which tables may be dropped and made anew, for migrations alone.
+
+        SQLite deletes the rows of a table that is dropped, and with them all that refer to them: its foreign keys are
+        off until the end, and are checked there.
+
+        Raises:
+            StoreConflict: when a row refers to one that is not there; nothing was kept.
+        """
+        if not self.is_sqlite:
+            with self.write() as session:
+                yield session
+            return
+        with self._translate(), self.engine.connect() as connection:
+            switch = connection.connection.cursor()  # not the session's: the setting changes between transactions only
+            switch.execute("PRAGMA foreign_keys = OFF")
+            try:
+                with Session(connection) as session, session.begin():
+                    yield session
+                    broken = session.execute(sa.text("PRAGMA foreign_key_check")).first()
+                    if broken is not None:
+                        wrong = f"some of {broken[0]} that refer to none"
+                        raise StoreConflict(f"{self.name}: expected rows that refer to others, got {wrong}")
+            finally:
+                switch.execute("PRAGMA foreign_keys = ON")
 
     def run(self, work: Callable[[Session], T], *, attempts: int = 4) -> T:
         """Run `work` in a writing transaction, again if the database asks for it or the connection is lost.

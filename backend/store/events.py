@@ -5,14 +5,15 @@ brought: either all of it is there or nothing, however the worker dies. `claims`
 that comes back late finds that it no longer holds the event and its transaction is rolled back.
 
 Order: an event waits for earlier unfinished events about the same annotation. Deliveries that concern several
-annotations wait for, and hold up, everything in their project.
+annotations wait for, and hold up, everything in their project. Projects take turns.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -21,27 +22,28 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from backend.errors import LeaseLost, NotFound, StoreAgain, StoreBusy, StoreFull, StoreUnavailable
-from backend.store.columns import plain
+from backend.domain.records import EventRecord
+from backend.domain.text import plain
+from backend.errors import DATABASE_TROUBLE, LeaseLost, NotFound
 from backend.store.engine import Store, database_now
 from backend.store.redact import dump_payload
 from backend.store.tables import Event
-from backend.store.types import EventRecord
 from backend.store.upsert import insert
 
 MAX_ATTEMPTS = 5
 MAX_CLAIMS = 50
 LEASE = timedelta(seconds=60)
+MAX_PAUSE = timedelta(minutes=5)
 
 
-class Outcome(Enum):
+class EventOutcome(Enum):
     """What processing made of an event: its effect is written, or it has none (an unknown kind of event)."""
 
     DONE = "done"
     SKIPPED = "skipped"
 
 
-Process = Callable[[Session, EventRecord], Outcome]
+Process = Callable[[Session, EventRecord], EventOutcome]
 
 
 def store_event(store: Store, payload: object, *, received_at: datetime | None = None) -> int:
@@ -99,39 +101,89 @@ def _new_row(payload: object) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Turn:
+    """Whose event was taken last: the next is another project's, so that one with many holds up no other."""
+
+    project_key: str | None = None
+
+
 def claim_event(
-    session: Session, *, worker: str, lease: timedelta = LEASE, now: datetime | None = None
+    session: Session,
+    *,
+    worker: str,
+    lease: timedelta = LEASE,
+    now: datetime | None = None,
+    turn: Turn | None = None,
 ) -> EventRecord | None:
-    """Take the first event that is due and that nothing earlier holds up; None when there is none.
+    """Take the first event that is due and that nothing earlier holds up, of the next project; None when there is none.
 
     An event whose workers died `MAX_CLAIMS` times without a word is set aside as dead.
+
+    Args:
+        turn: whose event was taken last, kept by the caller and brought up to date here.
     """
     now = now or database_now(session)
+    last = None if turn is None else turn.project_key
+    for key in _waiting_projects(session, after=last):
+        row = _claim_of(session, key, now=now)
+        if row is None:
+            continue
+        row.claims += 1
+        row.claimed_by = plain(worker, 200)
+        # A worker that dies of it does not meet it first thing again.
+        row.due_at = now + lease + pause_after(row.claims)
+        session.flush()
+        if turn is not None:
+            turn.project_key = key
+        return _record(row)
+    return None
+
+
+def pause_after(claims: int) -> timedelta:
+    """Return how long an event, or a job, rests after so many takers who never said what became of it.
+
+    >>> [pause_after(each).seconds for each in (1, 2, 3, 8, 9, 50)]
+    [0, 4, 8, 256, 300, 300]
+    """
+    return timedelta(0) if claims < 2 else min(MAX_PAUSE, timedelta(seconds=2.0 ** min(claims, 10)))
+
+
+def _waiting_projects(session: Session, *, after: str | None) -> Iterator[str]:
+    """Yield every project that has pending events, once, beginning behind `after`; each is one step in an index."""
+    pending = Event.state == "pending"
+    waiting = sa.select(Event.project_key).where(pending).order_by(Event.project_key, Event.id).limit(1)
+    # The database compares: two of them may not put texts into the same order as Python does.
+    rounds = [waiting] if after is None else [waiting.where(Event.project_key > after)]
+    rounds += [] if after is None else [waiting.where(Event.project_key <= after)]
+    for walk in rounds:
+        key = session.execute(walk).scalar_one_or_none()
+        while key is not None:
+            yield key
+            key = session.execute(walk.where(Event.project_key > key)).scalar_one_or_none()
+
+
+def _claim_of(session: Session, key: str, *, now: datetime) -> Event | None:
     this, earlier = Event, aliased(Event)
+    mine = Event.state == "pending", Event.project_key == key
+    # An event about several annotations holds up all behind it, so nothing behind the first of them is looked at.
+    several = session.execute(sa.select(sa.func.min(Event.id)).where(*mine, Event.ordering_key.is_(None))).scalar_one()
     before = sa.select(earlier.id).where(
         earlier.state == "pending", earlier.project_key == this.project_key, earlier.id < this.id
     )
     free = sa.and_(
         ~before.where(earlier.ordering_key == this.ordering_key).exists(),
-        ~before.where(earlier.ordering_key.is_(None)).exists(),
         sa.or_(this.ordering_key.is_not(None), ~before.exists()),
     )
+    query = sa.select(this).where(*mine, this.due_at <= now, free)
+    if several is not None:
+        query = query.where(this.id <= several)
     while True:
         row = session.execute(
-            sa.select(this)
-            .where(this.state == "pending", this.due_at <= now, free)
-            .order_by(this.id)
-            .limit(1)
-            .with_for_update(skip_locked=True, of=this)
+            query.order_by(this.id).limit(1).with_for_update(skip_locked=True, of=this)
         ).scalar_one_or_none()
-        if row is None:
-            return None
-        if row.claims < MAX_CLAIMS:
-            row.claims += 1
-            row.claimed_by = plain(worker, 200)
-            row.due_at = now + lease
-            session.flush()
-            return _record(row)
+        if row is None or row.claims < MAX_CLAIMS:
+            return row
         row.state, row.processed_at = "dead", now
         row.error = f"the worker died {row.claims} times while it processed this event"
         session.flush()
@@ -193,6 +245,7 @@ def process_events(
     lease: timedelta = LEASE,
     stop: Callable[[], bool] = lambda: False,
     hopeless: tuple[type[Exception], ...] = (),
+    turn: Turn | None = None,
 ) -> int:
     """Process what is due, until nothing is, `limit` is reached or `stop()` says so. Returns how many were tried.
 
@@ -201,16 +254,18 @@ def process_events(
 
     Args:
         hopeless: errors that another try would end in again; such an event is dead at once.
+        turn: whose turn it was in the last call, where events come from several projects.
     """
     tried = 0
+    turn = Turn() if turn is None else turn
     while (limit is None or tried < limit) and not stop():
-        event = store.run(lambda session: claim_event(session, worker=worker, lease=lease))
+        event = store.run(lambda session: claim_event(session, worker=worker, lease=lease, turn=turn))
         if event is None:
             break
         tried += 1
         try:
             finish_event(store, event, process)
-        except (StoreAgain, StoreBusy, StoreFull, StoreUnavailable, LeaseLost):
+        except (*DATABASE_TROUBLE, LeaseLost):
             raise
         except Exception as error:  # noqa: BLE001 - any failure belongs into the event's record
             failure, attempts = error, 1 if isinstance(error, hopeless) else MAX_ATTEMPTS
@@ -219,10 +274,17 @@ def process_events(
 
 
 def release_claims(session: Session, *, worker: str) -> int:
-    """Give back what a worker of this name had claimed: call it when the only worker of that name starts again."""
-    held = sa.update(Event).where(Event.state == "pending", Event.claimed_by == plain(worker, 200))
-    result = session.execute(held.values(claimed_by=None, due_at=database_now(session)))
-    return int(getattr(result, "rowcount", 0))
+    """Give back what a worker of this name had claimed: call it when the only worker of that name starts again.
+
+    What it may have died of more than once rests a while, and others come first.
+    """
+    now = database_now(session)
+    held = sa.select(Event).where(Event.state == "pending", Event.claimed_by == plain(worker, 200))
+    rows = session.execute(held.order_by(Event.id).with_for_update()).scalars().all()
+    for row in rows:
+        row.claimed_by, row.due_at = None, now + pause_after(row.claims)
+    session.flush()
+    return len(rows)
 
 
 def replay_event(session: Session, event_id: int) -> None:

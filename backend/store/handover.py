@@ -13,12 +13,10 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.store.policy import MAJORITY
-from backend.store.state import get_state, set_state
+from backend.domain.label_choice import MAJORITY
+from backend.domain.records import ModelRecord
+from backend.store.state import HANDOVER, get_state, set_state
 from backend.store.tables import ActiveVersion, CalibrationScore, Label, Model, Task, ThresholdVersion
-from backend.store.types import ModelRecord
-
-HANDOVER = "handover"
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,17 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
+from backend.domain.records import JobRecord
+from backend.domain.text import plain
 from backend.errors import LeaseLost
-from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
+from backend.store.events import pause_after
 from backend.store.tables import Job
-from backend.store.types import JobRecord
 from backend.store.upsert import insert
 
 LEASE = timedelta(seconds=60)
+MAX_TRIES = 10
+GETTING_ON = 3  # tries that count at most of a job that got something done: it rests between holders, and never fails
 # An arbitrary constant that names "choosing a job" among a server's advisory locks.
 _CHOOSING = 0x5375_7265_6A6F_6273
 
@@ -62,10 +65,10 @@ def enqueue_job(
     )
     waiting = sa.select(Job.id).where(Job.key == key, Job.state == "queued")
     while True:
-        found = session.execute(asked).scalar_one_or_none()
-        found = session.execute(waiting).scalar_one_or_none() if found is None else found
-        if found is not None:
-            return int(found)
+        job_id = session.execute(asked).scalar_one_or_none()
+        job_id = session.execute(waiting).scalar_one_or_none() if job_id is None else job_id
+        if job_id is not None:
+            return int(job_id)
         # The run that was waiting has begun between the two statements: it does not count any more.
 
 
@@ -81,23 +84,52 @@ def acquire_job(
     """Take a job whose holder's lease has run out, or the oldest waiting one whose key nobody runs.
 
     Of these kinds, and of this key, where they are given. None when there is none. On PostgreSQL an advisory lock makes
-    choosing exclusive for this short transaction.
+    choosing exclusive for this short transaction. A job whose holders died rests a while and then stands in line again;
+    after `MAX_TRIES` it has failed.
     """
+    _choose_alone(session)
+    return _acquire(session, holder=holder, kinds=kinds, key=key, lease=lease, now=now or database_now(session))
+
+
+def _choose_alone(session: Session) -> None:
     if is_postgresql(session):
         session.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHOOSING)))
-    now = now or database_now(session)
+
+
+def _acquire(
+    session: Session,
+    *,
+    holder: str,
+    kinds: Iterable[str] | None,
+    key: str | None,
+    lease: timedelta,
+    now: datetime,
+    at_once: bool = False,
+) -> JobRecord | None:
     other = aliased(Job)
-    expired = sa.and_(Job.state == "running", Job.lease_until < now)
+    rested = [
+        sa.and_(Job.attempts == tries if tries < MAX_TRIES else Job.attempts >= tries, Job.lease_until < now - rest)
+        for tries, rest in ((tries, pause_after(tries)) for tries in range(MAX_TRIES + 1))
+    ]
+    expired = sa.and_(Job.state == "running", Job.lease_until < now if at_once else sa.or_(*rested))
     idle = ~sa.select(other.id).where(other.key == Job.key, other.state == "running").exists()
     waiting = sa.and_(Job.state == "queued", Job.run_after <= now, idle)
-    query = sa.select(Job).where(sa.or_(expired, waiting)).order_by(Job.state.desc(), Job.id).limit(1)
+    # The oldest first; what was taken twice stands behind all that were asked for before it was due again.
+    since = sa.case((Job.attempts < 2, Job.created_at), (Job.state == "queued", Job.run_after), else_=Job.lease_until)
+    query = sa.select(Job).where(sa.or_(expired, waiting)).order_by(since, Job.id).limit(1)
     if kinds is not None:
         query = query.where(Job.kind.in_(list(kinds)))
     if key is not None:
         query = query.where(Job.key == key)
-    row = session.execute(query.with_for_update(of=Job, skip_locked=True)).scalar_one_or_none()
-    if row is None:
-        return None
+    while True:
+        row = session.execute(query.with_for_update(of=Job, skip_locked=True)).scalar_one_or_none()
+        if row is None:
+            return None
+        if row.state == "queued" or row.attempts < MAX_TRIES:
+            break
+        row.error = row.error or f"the process that ran this job ended {row.attempts} times without a word"
+        row.state, row.finished_at, row.holder, row.lease_until = "failed", now, None, None
+        session.flush()
     row.state, row.holder, row.fence = "running", plain(holder, 200), row.fence + 1
     row.attempts += 1
     row.lease_until, row.heartbeat_at = now + lease, now
@@ -113,8 +145,7 @@ def take_job(
 
     None while another process holds one; then nothing is asked for.
     """
-    if is_postgresql(session):
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHOOSING)))
+    _choose_alone(session)
     now = database_now(session)
     if running_job(session, key=key, now=now) is not None:
         return None
@@ -122,7 +153,8 @@ def take_job(
     if left is None:  # a run whose lease has ended is gone on with
         enqueue_job(session, kind, key=key, project_id=project_id)
     session.execute(sa.update(Job).where(Job.key == key, Job.state == "queued").values(run_after=now))
-    return acquire_job(session, holder=holder, kinds=[kind], key=key, lease=lease, now=now)
+    session.execute(sa.update(Job).where(Job.key == key, Job.state == "running").values(attempts=0))
+    return _acquire(session, holder=holder, kinds=[kind], key=key, lease=lease, now=now, at_once=True)
 
 
 def running_job(session: Session, *, key: str, now: datetime | None = None) -> JobRecord | None:
@@ -131,6 +163,12 @@ def running_job(session: Session, *, key: str, now: datetime | None = None) -> J
     held = sa.select(Job).where(Job.key == key, Job.state == "running", Job.lease_until >= now).limit(1)
     row = session.execute(held).scalar_one_or_none()
     return None if row is None else _record(row)
+
+
+def pending_states(session: Session, *, key: str) -> frozenset[str]:
+    """Return in which of the states `queued` and `running` there is a run of `key`, whoever's lease has ended."""
+    query = sa.select(Job.state).where(Job.key == key, Job.state.in_(["queued", "running"]))
+    return frozenset(session.execute(query).scalars())
 
 
 def heartbeat(
@@ -142,7 +180,7 @@ def heartbeat(
     total: int | None = None,
     note: str | None = None,
 ) -> None:
-    """Renew the lease and report progress.
+    """Renew the lease and report progress; who gets on is not given up after `MAX_TRIES` holders.
 
     Raises:
         LeaseLost: when another process holds the job: stop working.
@@ -151,6 +189,7 @@ def heartbeat(
     now = database_now(session)
     row.lease_until, row.heartbeat_at = now + lease, now
     row.progress_done = row.progress_done if done is None else done
+    row.attempts = min(row.attempts, GETTING_ON) if done else row.attempts
     row.progress_total = row.progress_total if total is None else total
     row.progress_note = row.progress_note if note is None else plain(note, 200)
     session.flush()
@@ -168,8 +207,18 @@ def finish_job(session: Session, job: JobRecord, *, result: Mapping[str, Any] | 
     session.flush()
 
 
-def fail_job(session: Session, job: JobRecord, error: BaseException, *, retry_after: timedelta | None = None) -> None:
+def fail_job(
+    session: Session,
+    job: JobRecord,
+    error: BaseException,
+    *,
+    retry_after: timedelta | None = None,
+    attempts: int | None = None,
+) -> None:
     """Record a failure; with `retry_after` the job waits and is tried again, unless a newer request waits already.
+
+    Args:
+        attempts: how many count from now on, where this one was not the job's fault.
 
     Raises:
         LeaseLost: when another process holds the job.
@@ -177,6 +226,7 @@ def fail_job(session: Session, job: JobRecord, error: BaseException, *, retry_af
     row = _held(session, job)
     now = database_now(session)
     row.error, row.holder, row.lease_until = plain(f"{type(error).__name__}: {error}", 1000), None, None
+    row.attempts = row.attempts if attempts is None else attempts
     if retry_after is not None and _queue_again(session, row, now + retry_after):
         return
     row.state, row.finished_at = "failed", now
@@ -209,6 +259,34 @@ def count_jobs(session: Session) -> dict[tuple[str, str], int]:
         .group_by(Job.kind, Job.state)
     )
     return {(kind, state): int(count) for kind, state, count in rows}
+
+
+def failed_jobs(session: Session, *, project_id: int | None = None, limit: int = 100) -> list[JobRecord]:
+    """Return jobs that failed and that no newer request of their key has replaced, the newest first."""
+    query = _failed().order_by(Job.id.desc()).limit(limit)
+    if project_id is not None:
+        query = query.where(Job.project_id == project_id)
+    return [_record(row) for row in session.execute(query).scalars()]
+
+
+def retry_jobs(session: Session, *, project_id: int | None = None) -> int:
+    """Let the jobs that `failed_jobs` names wait for their turn again; returns how many."""
+    query = _failed()
+    if project_id is not None:
+        query = query.where(Job.project_id == project_id)
+    now = database_now(session)
+    again = 0
+    for row in session.execute(query.order_by(Job.id).with_for_update(of=Job)).scalars().all():
+        row.attempts, row.finished_at = 0, None
+        again += _queue_again(session, row, now)
+    session.flush()
+    return again
+
+
+def _failed() -> sa.Select[Job]:
+    newer = aliased(Job)
+    replaced = sa.select(newer.id).where(newer.key == Job.key, newer.id > Job.id).exists()
+    return sa.select(Job).where(Job.state == "failed", ~replaced)
 
 
 def load_job(session: Session, job_id: int) -> JobRecord | None:

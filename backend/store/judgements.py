@@ -1,13 +1,15 @@
 """Judgements of what was shown, and their counters: each label counts once, and takes its judgement back when it goes.
 
 Counters are kept by day, version, kind of evidence and stratum (or class, or what became of flags), so that a page
-reads a bounded number of rows however many labels there are.
+reads a bounded number of rows however many labels there are. What is judged of a task is, in every pool that it
+touches, one of its units there, drawn by lot: then each label counts once in a pool, and the laws of tasks hold. All
+its units, and the text as a whole, are counted beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -19,9 +21,22 @@ from backend.store.tables import CoverageCount, Judgement
 from backend.store.upsert import insert
 
 EXCLUDED = "excluded"  # the kind of labels that may not calibrate: what was shown is judged all the same
-STRATUM, CLASS, FLAG = "stratum", "class", "flag"
+STRATUM, CLASS, FLAG, UNITS, WHOLE = "stratum", "class", "flag", "units", "whole"
 _SUMS = ("tasks", "total", "covered", "shown", "accepted", "open", "empty", "singleton", "size")
 _KEY = ("project_id", "model_id", "day", "version_id", "kind", "scope", "name")
+
+
+@dataclass(frozen=True)
+class JudgedUnit:
+    """How the set of one unit did: whether it holds its label, who answered for it with which word, and its size."""
+
+    stratum: str
+    pool: str
+    n: int
+    guarantee: str
+    covered: bool | None
+    is_open: bool
+    size: int | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,10 @@ class Judged:
 
     `covered`: the set holds the label; `shown`: one of the labelings that were listed is the label; None where that
     cannot be known. `accepted`: the label is the best labeling. `classes` counts (entities, those whose class was in
-    their span's set); `flags` counts flagged spans by what became of them.
+    their span's set); `flags` counts flagged spans by what became of them. Of a text of several units, what is said of
+    a set is about the unit drawn in the first pool that it touches, `others` are those drawn in its other pools;
+    `units` counts all of them, and those whose set holds their label, and `whole` says whether all do. `shown` and
+    `accepted` are of the whole text.
     """
 
     task_id: int
@@ -52,6 +70,15 @@ class Judged:
     size: int | None
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     flags: Mapping[str, int] = field(default_factory=dict)
+    units: tuple[int, int] | None = None
+    whole: bool | None = None
+    others: tuple[JudgedUnit, ...] = ()
+
+    @property
+    def drawn(self) -> tuple[JudgedUnit, ...]:
+        """The unit drawn in each pool."""
+        mine = (self.stratum, self.pool, self.n, self.guarantee, self.covered, self.is_open, self.size)
+        return (JudgedUnit(*mine), *self.others)
 
     @property
     def findings(self) -> dict[str, Any]:
@@ -64,6 +91,8 @@ class Judged:
             "size": self.size,
             "classes": {name: list(counts) for name, counts in sorted(self.classes.items())},
             "flags": dict(sorted(self.flags.items())),
+            **({} if self.units is None else {"units": list(self.units), "whole": self.whole}),
+            **({} if not self.others else {"others": [list(astuple(each)) for each in self.others]}),
         }
 
 
@@ -196,7 +225,7 @@ def count_days(session: Session, project_id: int, *, model_id: int, since: date)
 
 
 def _judged(row: Judgement) -> Judged:
-    found = row.findings
+    findings = row.findings
     return Judged(
         task_id=row.task_id,
         model_id=row.model_id,
@@ -210,13 +239,16 @@ def _judged(row: Judgement) -> Judged:
         n=row.n,
         alpha=row.alpha,
         guarantee=row.guarantee,
-        covered=found["covered"],
-        shown=found["shown"],
-        accepted=found["accepted"],
-        is_open=found["open"],
-        size=found["size"],
-        classes={name: (total, covered) for name, (total, covered) in found["classes"].items()},
-        flags=found["flags"],
+        covered=findings["covered"],
+        shown=findings["shown"],
+        accepted=findings["accepted"],
+        is_open=findings["open"],
+        size=findings["size"],
+        classes={name: (total, covered) for name, (total, covered) in findings["classes"].items()},
+        flags=findings["flags"],
+        units=None if "units" not in findings else (findings["units"][0], findings["units"][1]),
+        whole=findings.get("whole"),
+        others=tuple(JudgedUnit(*each) for each in findings.get("others", ())),
     )
 
 
@@ -229,8 +261,13 @@ def _count(session: Session, judged: Judged, sign: int) -> None:
         "kind": judged.kind,
     }
     about = {"pool": "", "n": 0, "alpha": judged.alpha, "guarantee": ""}
-    promised = {"pool": judged.pool, "n": judged.n, "alpha": judged.alpha, "guarantee": judged.guarantee}
-    rows = [key | {"scope": STRATUM, "name": judged.stratum} | promised | _scaled(_task_sums(judged), sign)]
+    rows = [
+        key
+        | {"scope": STRATUM, "name": unit.stratum, "pool": unit.pool, "n": unit.n}
+        | {"alpha": judged.alpha, "guarantee": unit.guarantee}
+        | _scaled(_unit_sums(judged, unit), sign)
+        for unit in judged.drawn
+    ]
     rows += [
         key | {"scope": CLASS, "name": name} | about | _scaled({"tasks": 1, "total": total, "covered": covered}, sign)
         for name, (total, covered) in sorted(judged.classes.items())
@@ -239,26 +276,32 @@ def _count(session: Session, judged: Judged, sign: int) -> None:
         key | {"scope": FLAG, "name": name} | about | _scaled({"total": count}, sign)
         for name, count in sorted(judged.flags.items())
     ]
+    total, covered = judged.units or (int(judged.covered is not None), int(bool(judged.covered)))
+    whole = judged.covered if judged.units is None else judged.whole
+    sums = {"tasks": 1, "total": total, "covered": covered}
+    rows.append(key | {"scope": UNITS, "name": ""} | about | _scaled(sums, sign))
+    sums = {"tasks": 1, "total": int(whole is not None), "covered": int(bool(whole))}
+    sums |= {"shown": int(bool(judged.shown)), "accepted": int(judged.accepted)}
+    rows.append(key | {"scope": WHOLE, "name": ""} | about | _scaled(sums, sign))
     statement = insert(session, CoverageCount)
-    statement = statement.on_conflict_do_update(
-        index_elements=list(_KEY),
-        set_={name: getattr(CoverageCount, name) + getattr(statement.excluded, name) for name in _SUMS},
-    )
+    more = {name: getattr(CoverageCount, name) + getattr(statement.excluded, name) for name in _SUMS}
+    # The pool of a stratum may differ with the text's other strata: the fewest labels say the least.
+    fewest = sa.case((statement.excluded.n < CoverageCount.n, statement.excluded.n), else_=CoverageCount.n)
+    statement = statement.on_conflict_do_update(index_elements=list(_KEY), set_=more | {"n": fewest})
     session.connection().execute(statement, rows)
 
 
-def _task_sums(judged: Judged) -> dict[str, int]:
-    known = judged.covered is not None
+def _unit_sums(judged: Judged, unit: JudgedUnit) -> dict[str, int]:
     return {
         "tasks": 1,
-        "total": int(known),
-        "covered": int(bool(judged.covered)),
+        "total": int(unit.covered is not None),
+        "covered": int(bool(unit.covered)),
         "shown": int(bool(judged.shown)),
         "accepted": int(judged.accepted),
-        "open": int(judged.is_open),
-        "empty": int(judged.size == 0),
-        "singleton": int(judged.size == 1),
-        "size": 0 if judged.size is None else judged.size,
+        "open": int(unit.is_open),
+        "empty": int(unit.size == 0),
+        "singleton": int(unit.size == 1),
+        "size": 0 if unit.size is None else unit.size,
     }
 
 

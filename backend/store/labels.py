@@ -19,15 +19,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.label_choice import MAJORITY, WITHDRAWN, choose_label
+from backend.domain.records import AnnotationRecord, LabelChange, LabelRecord, TextSpan
+from backend.domain.text import plain
 from backend.errors import NotFound, StoreConflict
+from backend.store.attempts import REST
 from backend.store.calibration import withdraw_scores
-from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
-from backend.store.policy import MAJORITY, WITHDRAWN, choose_label
 from backend.store.projects import lock_tasks
 from backend.store.queue import rest, settle
-from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, Task, TaskDeletion
-from backend.store.types import AnnotationRecord, LabelChange, LabelRecord, TextSpan
+from backend.store.tables import Annotation, CalibrationScore, Label, LabelHistory, ScoringAttempt, Task, TaskDeletion
 from backend.store.upsert import get_or_create, insert
 
 
@@ -103,8 +104,7 @@ def lock_annotated(session: Session, project_id: int, annotation_ids: Iterable[i
 def delete_tasks(session: Session, project_id: int, *, external_ids: Iterable[str], at: datetime) -> list[LabelChange]:
     """Record that tasks were deleted at `at`: nothing made on them up to then counts, whenever it arrives.
 
-    A task created later under the same id is another task, also when its text is the same (METHODS: the unit is the
-    task; servers reuse ids).
+    A task created later under the same id is another task, also when its text is the same: servers reuse ids.
     """
     now = database_now(session)
     changes = []
@@ -163,11 +163,16 @@ def unscored_labels(
     limit: int = 500,
     policy: str = MAJORITY,
     task_ids: Iterable[int] | None = None,
+    tried: bool = False,
 ) -> list[LabelRecord]:
     """Return labels that have no calibration row of this model for their present revision, by label id.
 
     For the catch-up after a crash, and for scoring everything under a new model (METHODS 8.4): all labels of the
-    project are looked at. With `task_ids` only those tasks are.
+    project are looked at. With `task_ids` only those tasks are. Labels that were set aside are left out.
+
+    Args:
+        tried: return those whose scoring was begun before and did not come to an end, instead of all others; those
+            that failed within the last minute are left out.
     """
     scored = (
         sa.select(CalibrationScore.id)
@@ -176,6 +181,7 @@ def unscored_labels(
             CalibrationScore.model_id == model_id,
             CalibrationScore.removed_at_revision.is_(None),
             CalibrationScore.label_revision == Label.revision,
+            CalibrationScore.stop.is_not(None),  # otherwise written before there were units
         )
         .exists()
     )
@@ -186,6 +192,15 @@ def unscored_labels(
         .order_by(Label.id)
         .limit(limit)
     )
+    attempt = sa.select(ScoringAttempt.task_id).where(
+        ScoringAttempt.task_id == Label.task_id,
+        ScoringAttempt.model_id == model_id,
+        ScoringAttempt.label_revision == Label.revision,
+    )
+    # What failed rests a while: its reason may pass. What a process died with may have nothing to do with it.
+    rested = sa.or_(ScoringAttempt.error.is_(None), ScoringAttempt.updated_at < database_now(session) - REST)
+    again = attempt.where(ScoringAttempt.set_aside_at.is_(None), rested)
+    query = query.where(again.exists() if tried else ~attempt.exists())
     if task_ids is not None:
         query = query.where(Label.task_id.in_(sorted(set(task_ids))))
     return [_label(session, row) for row in session.execute(query).scalars()]
@@ -282,8 +297,8 @@ def _derive(session: Session, task_id: int, now: datetime, policy: str = MAJORIT
 
 
 def _was_ever_labelled(session: Session, task_id: int) -> bool:
-    found = sa.select(LabelHistory.id).where(LabelHistory.task_id == task_id).limit(1)
-    return session.execute(found).scalar_one_or_none() is not None
+    query = sa.select(LabelHistory.id).where(LabelHistory.task_id == task_id).limit(1)
+    return session.execute(query).scalar_one_or_none() is not None
 
 
 def _remember(

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import AlarmRecord, MonitorRecord, SequenceScores
 from backend.errors import NotFound, StoreConflict
 from backend.store.engine import database_now
+from backend.store.rows import read_scores
 from backend.store.tables import Alarm, CalibrationCell, CalibrationScore, MonitorRow, MonitorState, Task
-from backend.store.types import AlarmRecord, MonitorRecord, SequenceScores
 from backend.store.upsert import insert
 
 COVERAGE, DRIFT, GAP = "coverage", "drift", "gap"  # kinds of alarms
@@ -133,13 +134,17 @@ def _alarm(row: Alarm) -> AlarmRecord:
 
 @dataclass(frozen=True)
 class FreshRow:
-    """A calibration row that the monitors have not seen yet, with its task's place in the random order."""
+    """A calibration row that the monitors have not seen yet: the drawn unit of its task.
+
+    `random_order` is drawn for the task.
+    """
 
     id: int
     revision: int
     task_id: int
+    unit: int
     external_id: str
-    place: float | None
+    random_order: float | None
     label_revision: int
     stratum: str
     evidence: str
@@ -148,7 +153,7 @@ class FreshRow:
 
 
 def rows_after(session: Session, project_id: int, *, model_id: int, revision: int, limit: int = 64) -> list[FreshRow]:
-    """Return live rows of (project, model) that were added after a revision, excluded ones too, in order.
+    """Return live rows of (project, model) that were added after a revision, excluded ones too, in order: one a task.
 
     Call it under the lock of (project, model) (`calibration.lock_rows`): then no row can slip in below the last one.
     """
@@ -159,6 +164,7 @@ def rows_after(session: Session, project_id: int, *, model_id: int, revision: in
         .join(cell, cell.id == score.cell_id)
         .join(Task, Task.id == score.task_id)
         .where(score.cell_id.in_(cells), score.added_at_revision > revision, score.removed_at_revision.is_(None))
+        .where(score.drawn)
         .order_by(score.added_at_revision)
         .limit(limit)
         .execution_options(populate_existing=True)
@@ -168,15 +174,16 @@ def rows_after(session: Session, project_id: int, *, model_id: int, revision: in
             id=row.id,
             revision=row.added_at_revision,
             task_id=row.task_id,
+            unit=row.unit,
             external_id=external,
-            place=place,
+            random_order=random_order,
             label_revision=row.label_revision,
             stratum=stratum,
             evidence=evidence,
             exclusion=exclusion,
-            scores=SequenceScores(row.nll, row.rank, row.cumulative, row.entities, row.predicted_entities),
+            scores=read_scores(row),
         )
-        for row, stratum, evidence, exclusion, external, place in rows
+        for row, stratum, evidence, exclusion, external, random_order in rows
     ]
 
 
@@ -225,7 +232,13 @@ def list_monitors(session: Session, project_id: int, *, model_id: int, kind: str
     rows = session.execute(
         sa.select(MonitorState).filter_by(project_id=project_id, model_id=model_id, kind=kind)
     ).scalars()
-    found = [
+    monitors = [
         MonitorRecord(row.kind, row.stratum, row.revision, row.consumed, row.value, bytes(row.state)) for row in rows
     ]
-    return sorted(found, key=lambda each: each.stratum)
+    return sorted(monitors, key=lambda each: each.stratum)
+
+
+def forget_drift(session: Session, project_id: int, *, model_id: int) -> None:
+    """Begin the martingales of (project, model) anew: what they consumed is of another kind than what will come."""
+    session.execute(sa.delete(MonitorRow).filter_by(project_id=project_id, model_id=model_id))
+    session.execute(sa.delete(MonitorState).filter_by(project_id=project_id, model_id=model_id, kind=DRIFT))

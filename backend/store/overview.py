@@ -6,13 +6,14 @@ Nothing here writes, and nothing here reads the content of a threshold version.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.streams import Order, OrderHistory, Sighting, order_history
 from backend.store.judgements import STRATUM
 from backend.store.tables import (
     ActiveVersion,
@@ -24,14 +25,13 @@ from backend.store.tables import (
     Threshold,
     ThresholdVersion,
 )
-from backend.streams import Order, OrderHistory, Sighting, order_history
 
 POOLS_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """A threshold version without its content."""
+    """A threshold version without its content; the fields are columns of the table."""
 
     id: int
     model_id: int
@@ -39,6 +39,7 @@ class VersionSummary:
     method: str
     evidence: str
     guarantee: str
+    input_revision: int
     n: int
     details: Mapping[str, Any]
     created_at: datetime
@@ -138,14 +139,14 @@ def coverage_before(
     return {kind: (int(total), int(covered)) for kind, total, covered in rows}
 
 
-def brief_history(session: Session, project_id: int, *, shuffled: bool) -> OrderHistory:
+def brief_history(session: Session, project_id: int) -> OrderHistory:
     """Return what of a project's order decides which labels count now: the first review order and what came before."""
     mine = SamplingPeriod.project_id == project_id
     first = session.execute(
         sa.select(sa.func.min(SamplingPeriod.first_at)).where(mine, SamplingPeriod.order == Order.REVIEW.value)
     ).scalar_one_or_none()
     if first is None:
-        return order_history([], since=None, shuffled=shuffled)
+        return order_history([])
     before = session.execute(
         sa.select(SamplingPeriod.last_at, SamplingPeriod.order)
         .where(mine, SamplingPeriod.last_at < first)
@@ -153,7 +154,7 @@ def brief_history(session: Session, project_id: int, *, shuffled: bool) -> Order
         .limit(1)
     ).all()
     sightings = [Sighting(row.last_at, Order(row.order)) for row in before]
-    return order_history([*sightings, Sighting(first, Order.REVIEW)], since=None, shuffled=shuffled)
+    return order_history([*sightings, Sighting(first, Order.REVIEW)])
 
 
 @dataclass(frozen=True)
@@ -198,14 +199,14 @@ def overview_sums(session: Session, *, since: date, kind: str) -> dict[tuple[int
         .where(CoverageCount.scope == STRATUM, CoverageCount.kind == kind, CoverageCount.day >= since)
         .group_by(CoverageCount.project_id, CoverageCount.model_id, CoverageCount.alpha)
     ).all()
-    found = {}
+    sums = {}
     for key in {*active, *labels}:
         version = active.get(key)
         same = [row for row in counted if (row[0], row[1]) == key and (version is None or row.alpha == version.alpha)]
-        found[key[0], hashes[key[1]]] = ProjectSums(
+        sums[key[0], hashes[key[1]]] = ProjectSums(
             version, sum(int(row.judged) for row in same), sum(int(row.covered) for row in same), labels.get(key, 0)
         )
-    return found
+    return sums
 
 
 def standing_alarms(session: Session) -> dict[int, int]:
@@ -217,15 +218,4 @@ def standing_alarms(session: Session) -> dict[int, int]:
 
 
 def _summary() -> sa.Select[Any]:
-    version = ThresholdVersion
-    return sa.select(
-        version.id,
-        version.model_id,
-        version.alpha,
-        version.method,
-        version.evidence,
-        version.guarantee,
-        version.n,
-        version.details,
-        version.created_at,
-    )
+    return sa.select(*(getattr(ThresholdVersion, field.name) for field in fields(VersionSummary)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,45 +9,31 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Draw, ModelRecord, ProjectRecord, TaskRecord
+from backend.domain.text import text_hash
 from backend.errors import NotFound
-from backend.store.columns import plain
 from backend.store.engine import database_now, is_postgresql
 from backend.store.tables import Model, Project, Task, TaskDeletion
-from backend.store.types import Draw, ModelRecord, ProjectRecord, TaskRecord
 from backend.store.upsert import get_or_create
 
 LOCAL = "local"
 
 
-def text_hash(text: str) -> bytes:
-    """Return the 32 bytes that stand for the exact text, of any code points.
-
-    >>> text_hash("Bob") == text_hash("Bob "), len(text_hash(""))
-    (False, 32)
-    """
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
 def ensure_project(
-    session: Session,
-    uid: str,
-    *,
-    title: str | None = None,
-    label_config: str | None = None,
-    sampling: str | None = None,
+    session: Session, uid: str, *, title: str | None = None, label_config: str | None = None
 ) -> ProjectRecord:
     """Return the project of this uid, created if need be; what is given replaces what was known."""
     now = database_now(session)
-    given = {"title": title, "label_config": label_config, "sampling": sampling}
-    changes = {name: value for name, value in given.items() if value is not None}
-    fresh = {"key": uid.split(".", maxsplit=1)[0], "created_at": now, "updated_at": now, "options": {}, "title": ""}
-    found = get_or_create(session, Project, {"uid": uid}, fresh | changes)
-    if any(getattr(found, name) != value for name, value in changes.items()):
+    said = {"title": title, "label_config": label_config}
+    changes = {name: value for name, value in said.items() if value is not None}
+    fresh = {"key": uid.split(".", maxsplit=1)[0], "created_at": now, "updated_at": now, "title": ""}
+    project = get_or_create(session, Project, {"uid": uid}, fresh | changes)
+    if any(getattr(project, name) != value for name, value in changes.items()):
         for name, value in changes.items():
-            setattr(found, name, value)
-        found.updated_at = now
+            setattr(project, name, value)
+        project.updated_at = now
         session.flush()
-    return _project(found)
+    return _project(project)
 
 
 def find_project(session: Session, key: str) -> ProjectRecord | None:
@@ -56,8 +41,8 @@ def find_project(session: Session, key: str) -> ProjectRecord | None:
     rows = session.execute(
         sa.select(Project).where((Project.key == key) | (Project.uid == key)).order_by(Project.id.desc()).limit(1)
     )
-    found = rows.scalar_one_or_none()
-    return None if found is None else _project(found)
+    project = rows.scalar_one_or_none()
+    return None if project is None else _project(project)
 
 
 def load_project(session: Session, project_id: int) -> ProjectRecord:
@@ -66,10 +51,10 @@ def load_project(session: Session, project_id: int) -> ProjectRecord:
     Raises:
         NotFound: when there is none.
     """
-    found = session.get(Project, project_id)
-    if found is None:
+    project = session.get(Project, project_id)
+    if project is None:
         raise NotFound(f"expected the id of a project, got {project_id}, which does not exist")
-    return _project(found)
+    return _project(project)
 
 
 def list_projects(session: Session) -> list[ProjectRecord]:
@@ -77,20 +62,19 @@ def list_projects(session: Session) -> list[ProjectRecord]:
     return [_project(row) for row in session.execute(sa.select(Project).order_by(Project.id)).scalars()]
 
 
-def set_project_options(
-    session: Session, project_id: int, *, alpha: str | None = None, options: Mapping[str, Any] | None = None
-) -> ProjectRecord:
-    """Change a project's own alpha and merge `options` into what is kept for it."""
-    found = session.get(Project, project_id, with_for_update=True)
-    if found is None:
+def set_project_alpha(session: Session, project_id: int, *, alpha: str) -> ProjectRecord:
+    """Change a project's own alpha.
+
+    Raises:
+        NotFound: when there is no such project.
+    """
+    project = session.get(Project, project_id, with_for_update=True)
+    if project is None:
         raise NotFound(f"expected the id of a project, got {project_id}, which does not exist")
-    if alpha is not None:
-        found.alpha = alpha
-    if options is not None:
-        found.options = {**found.options, **options}
-    found.updated_at = database_now(session)
+    project.alpha = alpha
+    project.updated_at = database_now(session)
     session.flush()
-    return _project(found)
+    return _project(project)
 
 
 def ensure_model(
@@ -102,23 +86,17 @@ def ensure_model(
         details: where it came from (`labelstudio.identity.Origin`), so that it can be loaded again.
     """
     fresh = {"classes": list(classes), "details": dict(details or {}), "created_at": database_now(session)}
-    found = get_or_create(session, Model, {"name": name, "hash": digest}, fresh)
-    if details and any(found.details.get(key) != value for key, value in details.items()):
-        found.details = {**found.details, **details}
+    model = get_or_create(session, Model, {"name": name, "hash": digest}, fresh)
+    if details and any(model.details.get(key) != value for key, value in details.items()):
+        model.details = {**model.details, **details}
         session.flush()
-    return _model(found)
+    return _model(model)
 
 
 def lookup_model(session: Session, name: str, digest: str) -> ModelRecord | None:
     """Return the model of this name and content hash, None if it was never stored."""
-    found = session.execute(sa.select(Model).filter_by(name=name, hash=digest)).scalar_one_or_none()
-    return None if found is None else _model(found)
-
-
-def find_model(session: Session, model_id: int) -> ModelRecord | None:
-    """Return the model with this id."""
-    found = session.get(Model, model_id)
-    return None if found is None else _model(found)
+    model = session.execute(sa.select(Model).filter_by(name=name, hash=digest)).scalar_one_or_none()
+    return None if model is None else _model(model)
 
 
 def ensure_task(
@@ -143,19 +121,19 @@ def ensure_task(
     now = database_now(session)
     key = {"project_id": project_id, "external_id": external_id, "text_hash": text_hash(text)}
     fresh = {"text": text, "language": language, "length": length, "created_at": now, "external_created_at": created_at}
-    found = get_or_create(session, Task, key, fresh, lock=True)
-    if found.random_order is None and draw is not None:
-        found.stream, found.random_order = draw.stream, draw.random_order
-        found.selection_probability, found.blind = draw.selection_probability, draw.blind
-    found.language = found.language or language
-    found.length = length if found.length is None else found.length
-    if created_at is not None and (found.external_created_at is None or created_at > found.external_created_at):
-        found.external_created_at = created_at
+    task = get_or_create(session, Task, key, fresh, lock=True)
+    if task.random_order is None and draw is not None:
+        task.stream, task.random_order = draw.stream, draw.random_order
+        task.selection_probability, task.blind = draw.selection_probability, draw.blind
+    task.language = task.language or language
+    task.length = length if task.length is None else task.length
+    if created_at is not None and (task.external_created_at is None or created_at > task.external_created_at):
+        task.external_created_at = created_at
     deleted = session.get(TaskDeletion, (project_id, external_id))
-    born = found.external_created_at
-    found.deleted_at = deleted.at if deleted and (born is None or born <= deleted.at) else None
+    born = task.external_created_at
+    task.deleted_at = deleted.at if deleted and (born is None or born <= deleted.at) else None
     session.flush()
-    return _task(found)
+    return _task(task)
 
 
 def find_task(session: Session, project_id: int, *, external_id: str) -> TaskRecord | None:
@@ -166,11 +144,11 @@ def find_task(session: Session, project_id: int, *, external_id: str) -> TaskRec
         .order_by(Task.external_created_at.desc().nulls_last(), Task.id.desc())
         .limit(1)
     )
-    found = rows.scalar_one_or_none()
-    return None if found is None else _task(found)
+    task = rows.scalar_one_or_none()
+    return None if task is None else _task(task)
 
 
-def list_versions(session: Session, project_id: int, *, external_id: str) -> list[TaskRecord]:
+def list_task_versions(session: Session, project_id: int, *, external_id: str) -> list[TaskRecord]:
     """Return the living tasks that have this id, the newest last: several when its text was edited."""
     rows = session.execute(
         sa.select(Task)
@@ -205,8 +183,6 @@ def _project(row: Project) -> ProjectRecord:
         title=row.title,
         label_config=row.label_config,
         alpha=row.alpha,
-        sampling=plain(row.sampling, 50) if row.sampling else None,
-        options=row.options,
     )
 
 

@@ -17,20 +17,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from backend.errors import StoreConflict
-from backend.store.columns import plain
-from backend.store.engine import database_now
-from backend.store.policy import MAJORITY
-from backend.store.ranked import (
+from backend.domain.label_choice import MAJORITY
+from backend.domain.priority import (
     goes_first,
-    probability_of,
+    priority_of,
     review_value,
-    score_of,
-    unpack_ranked,
     value_of,
 )
+from backend.domain.ranked import probability_of
+from backend.domain.records import Served
+from backend.domain.text import plain
+from backend.errors import StoreConflict
+from backend.store.engine import database_now
+from backend.store.packed_lists import unpack_ranked
 from backend.store.tables import Label, QueueEntry, ServedSet, Task
-from backend.store.types import Served
 from backend.store.upsert import insert
 
 NAME = 100  # characters of an annotator's name
@@ -38,9 +38,9 @@ NAME = 100  # characters of an annotator's name
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task that waits. Of a blind one only its place is known; of the others what was served for them last.
+    """A task that waits. Of a blind one only where it stands is known; of the others what was served for them last.
 
-    `value` is what a look at it is worth (`ranked.review_value`).
+    `value` is what a look at it is worth (`domain.priority.review_value`).
     """
 
     task: str
@@ -111,8 +111,8 @@ def next_tasks(
 ) -> list[QueuedTask]:
     """Return the tasks to look at next: not claimed by anyone, and not opened since `idle_since`."""
     now = database_now(session)
-    found = session.execute(_free(project_id, model_id, now=now, idle_since=idle_since).limit(limit))
-    return [_queued(row, name) for row, name in found]
+    free = session.execute(_free(project_id, model_id, now=now, idle_since=idle_since).limit(limit))
+    return [_queued(row, name) for row, name in free]
 
 
 def claim_tasks(
@@ -137,11 +137,11 @@ def claim_tasks(
         .limit(limit)
         .with_for_update(of=QueueEntry)
     )
-    found = list(session.execute(held).all())
-    if len(found) < limit:
-        free = _free(project_id, model_id, now=now, idle_since=idle_since).limit(limit - len(found))
-        found += session.execute(free.with_for_update(of=QueueEntry, skip_locked=True)).all()
-    names = {row.task_id: name for row, name in found}
+    claimed = list(session.execute(held).all())
+    if len(claimed) < limit:
+        free = _free(project_id, model_id, now=now, idle_since=idle_since).limit(limit - len(claimed))
+        claimed += session.execute(free.with_for_update(of=QueueEntry, skip_locked=True)).all()
+    names = {row.task_id: name for row, name in claimed}
     if names:
         session.execute(
             sa.update(QueueEntry)
@@ -170,7 +170,7 @@ def release_claims(session: Session, project_id: int, *, who: str) -> int:
 
 @dataclass(frozen=True)
 class Unfilled:
-    """A row without a score, and the set it is about; None when that is gone."""
+    """A row without a priority, and the set it is about; None when that is gone."""
 
     task_id: int
     model_id: int
@@ -181,7 +181,7 @@ class Unfilled:
 
 
 def unfilled(session: Session, *, limit: int) -> list[Unfilled]:
-    """Return rows whose score was never worked out."""
+    """Return rows whose priority was never worked out."""
     newer = aliased(ServedSet)
     last = (
         sa.select(newer.id)
@@ -195,38 +195,39 @@ def unfilled(session: Session, *, limit: int) -> list[Unfilled]:
         sa.select(QueueEntry, Task.external_id, ServedSet)
         .join(Task, Task.id == QueueEntry.task_id)
         .outerjoin(ServedSet, ServedSet.id == last)
-        .where(QueueEntry.score.is_(None))
+        .where(QueueEntry.priority.is_(None))
         .order_by(QueueEntry.task_id)
         .limit(limit)
     )
     return [Unfilled(row.task_id, row.model_id, row.project_id, name, row.blind, served) for row, name, served in rows]
 
 
-def fill(session: Session, task_id: int, model_id: int, *, score: float, probability: float | None) -> None:
-    """Write the score of a row that has none; one that was served meanwhile keeps what it got."""
+def fill(session: Session, task_id: int, model_id: int, *, priority: float, probability: float | None) -> None:
+    """Write the priority of a row that has none; one that was served meanwhile keeps what it got."""
     session.execute(
         sa.update(QueueEntry)
-        .where(QueueEntry.task_id == task_id, QueueEntry.model_id == model_id, QueueEntry.score.is_(None))
-        .values(score=score, probability=probability),
+        .where(QueueEntry.task_id == task_id, QueueEntry.model_id == model_id, QueueEntry.priority.is_(None))
+        .values(priority=priority, probability=probability),
         execution_options={"synchronize_session": False},
     )
 
 
 def figures_of(
-    ranked: bytes, *, is_open: bool, set_size: int | None, score: float | None = None
+    ranked: bytes, *, is_open: bool, set_size: int | None, priority: float | None = None
 ) -> tuple[float, float | None]:
-    """Return the score of a set and the probability of its best labeling, from the list it was cut from.
+    """Return the priority of a set and the probability of its best labeling, from the list it was cut from.
 
-    `score` is what the set was served with; worked out from the list alone it leaves out flags and novelty. A list that
-    cannot be read says nothing, so its task goes first.
+    `priority` is what the set was served with; worked out from the list alone it leaves out flags and novelty. A list
+    that cannot be read says nothing, so its task goes first.
     """
     try:
-        found = unpack_ranked(ranked)
+        listed = unpack_ranked(ranked)
     except StoreConflict:
-        return (score_of(0.0, first=True) if score is None else score), None
-    if score is None:
-        score = score_of(review_value(found), first=goes_first(is_open=is_open, set_size=set_size))
-    return score, probability_of(found.log_probabilities[0]) if found.log_probabilities else None
+        return (priority_of(0.0, first=True) if priority is None else priority), None
+    if priority is None:
+        priority = priority_of(review_value(listed), first=goes_first(is_open=is_open, set_size=set_size))
+    known = all(unit.ranked.log_probabilities for unit in listed.units)
+    return priority, probability_of(listed.log_probability) if known else None
 
 
 def _waiting(session: Session, task_ids: Iterable[int]) -> dict[int, int]:
@@ -257,16 +258,16 @@ def _drop_siblings(session: Session, task_ids: Sequence[int]) -> None:
 
 
 def _row(served: Served | ServedSet, *, project_id: int, opened: bool = False) -> dict[str, Any]:
-    blind, score, probability = served.shadow, served.score, None
+    blind, priority, probability = served.shadow, served.priority, None
     if not blind:
-        score, probability = figures_of(
-            bytes(served.ranked), is_open=served.is_open, set_size=served.set_size, score=served.score
+        priority, probability = figures_of(
+            bytes(served.ranked), is_open=served.is_open, set_size=served.set_size, priority=served.priority
         )
     return {
         "task_id": served.task_id,
         "model_id": served.model_id,
         "project_id": project_id,
-        "score": score,
+        "priority": priority,
         "blind": blind,
         "probability": probability,
         "set_size": None if blind else served.set_size,
@@ -284,7 +285,9 @@ def _upsert(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     fresh = statement.excluded
     kept = {name: fresh[name] for name in rows[0] if name not in {"task_id", "model_id"}}
     kept["opened_at"] = sa.func.coalesce(fresh.opened_at, QueueEntry.opened_at)
-    kept["score"] = sa.case((fresh.blind, sa.func.coalesce(fresh.score, QueueEntry.score)), else_=fresh.score)
+    kept["priority"] = sa.case(
+        (fresh.blind, sa.func.coalesce(fresh.priority, QueueEntry.priority)), else_=fresh.priority
+    )
     statement = statement.on_conflict_do_update(
         index_elements=["task_id", "model_id"], set_=kept, where=QueueEntry.served_at <= fresh.served_at
     )
@@ -295,8 +298,8 @@ def _tasks(project_id: int, model_id: int) -> sa.Select[QueueEntry, str]:
     return (
         sa.select(QueueEntry, Task.external_id)
         .join(Task, Task.id == QueueEntry.task_id)
-        .where(QueueEntry.project_id == project_id, QueueEntry.model_id == model_id, QueueEntry.score >= 0.0)
-        .order_by(QueueEntry.score, QueueEntry.task_id)
+        .where(QueueEntry.project_id == project_id, QueueEntry.model_id == model_id, QueueEntry.priority >= 0.0)
+        .order_by(QueueEntry.priority, QueueEntry.task_id)
     )
 
 
@@ -311,7 +314,7 @@ def _queued(row: QueueEntry, name: str) -> QueuedTask:
     return QueuedTask(
         task=name,
         blind=row.blind,
-        value=None if row.blind or row.score is None else value_of(row.score),
+        value=None if row.blind or row.priority is None else value_of(row.priority),
         probability=row.probability,
         set_size=row.set_size,
         is_open=row.is_open,

@@ -42,16 +42,16 @@ def known_annotations(session: Session, project_id: int, numbers: Collection[int
 
 def living_annotations(session: Session, project_id: int, tasks: Collection[str]) -> list[KnownAnnotation]:
     """Return the annotations of these tasks that count as alive."""
-    found = _annotations(session, project_id, Task.external_id.in_(tasks) & Task.deleted_at.is_(None))
-    return [each for each in found if each.alive]
+    annotations = _annotations(session, project_id, Task.external_id.in_(tasks) & Task.deleted_at.is_(None))
+    return [each for each in annotations if each.alive]
 
 
 def known_tasks(session: Session, project_id: int, numbers: Collection[str]) -> dict[str, list[KnownTask]]:
     """Return the living tasks with these numbers: several for one whose text was edited."""
-    found: dict[str, list[KnownTask]] = {}
+    by_number: dict[str, list[KnownTask]] = {}
     for row in _tasks(session, project_id, Task.external_id.in_(numbers)):
-        found.setdefault(row.external_id, []).append(row)
-    return found
+        by_number.setdefault(row.external_id, []).append(row)
+    return by_number
 
 
 def tasks_from(session: Session, project_id: int, *, after: int, limit: int) -> list[KnownTask]:
@@ -79,8 +79,8 @@ def waiting_events(session: Session, project_key: str, keys: Iterable[str]) -> W
     """Return what waits in the inbox, and what was set aside after failing, about these ordering keys."""
     wanted = list(keys)
     mine = sa.and_(Event.state == "pending", Event.project_key == project_key)
-    found = session.execute(sa.select(Event.ordering_key).where(mine, Event.ordering_key.in_(wanted))).scalars()
-    pending = frozenset(key for key in found if key is not None)
+    waiting = session.execute(sa.select(Event.ordering_key).where(mine, Event.ordering_key.in_(wanted))).scalars()
+    pending = frozenset(key for key in waiting if key is not None)
     barrier = session.execute(sa.select(Event.id).where(mine, Event.ordering_key.is_(None)).limit(1)).first()
     dead = session.execute(
         sa.select(Event.ordering_key, Event.payload).where(

@@ -8,9 +8,9 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import ProjectRecord
 from backend.store.engine import Store, database_now
 from backend.store.tables import Event, Project, ServedSet, Task
-from backend.store.types import ProjectRecord
 
 BATCH = 1000
 

@@ -1,29 +1,61 @@
-"""Calibration rows as they were written, a page at a time: for judging again what may calibrate."""
+"""Calibration rows between the tables and the records: every score by its name, and live rows a page at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import EntityRow, SequenceScores, UnitRow
 from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore
-from backend.store.types import EntityRow, SequenceScores
+
+# Columns are named as the fields are, so that a new one is written and read without a word here.
+_SEQUENCE = tuple(field.name for field in fields(SequenceScores))
+_ENTITY = tuple(field.name for field in fields(EntityRow))
+
+
+def read_scores(row: CalibrationScore) -> SequenceScores:
+    """Return the scores of a row."""
+    return SequenceScores(**{name: getattr(row, name) for name in _SEQUENCE})
+
+
+def read_entity(row: EntityScore) -> EntityRow:
+    """Return the entity of a row."""
+    return EntityRow(**{name: getattr(row, name) for name in _ENTITY})
+
+
+def column_values(record: SequenceScores | EntityRow) -> dict[str, float | int | str]:
+    """Return what the columns of a record hold.
+
+    -0.0 becomes 0.0: SQLite does not keep the sign, and equal scores must look equal.
+    """
+    names = _SEQUENCE if isinstance(record, SequenceScores) else _ENTITY
+    values = {name: getattr(record, name) for name in names}
+    return {name: value + 0.0 if isinstance(value, float) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
 class StoredRow:
-    """A live row; the fields are those of `calibration.record_scores`."""
+    """A live row; the fields are those of `calibration.record_units` and of `UnitRow`."""
 
     id: int
     task_id: int
+    unit: int
+    start: int
+    end: int | None
+    drawn: bool
     label_revision: int
     stratum: str
     evidence: str
-    part: str
     exclusion: str
     scores: SequenceScores
     weight: float
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its cell counts it among its tasks: not if a process of a release without units wrote it."""
+        return self.end is not None or self.drawn
 
 
 def scored_models(session: Session, project_id: int) -> list[int]:
@@ -36,33 +68,51 @@ def live_rows(session: Session, project_id: int, *, model_id: int, after: int = 
     """Return live rows of (project, model), excluded ones too, by their ids, after the row `after`."""
     score, cell = CalibrationScore, CalibrationCell
     rows = session.execute(
-        sa.select(score, cell)
-        .join(cell, cell.id == score.cell_id)
-        .where(cell.project_id == project_id, cell.model_id == model_id)
-        .where(score.removed_at_revision.is_(None), score.id > after)
+        _joined()
+        .where(cell.project_id == project_id, cell.model_id == model_id, score.id > after)
         .order_by(score.id)
         .limit(limit)
-        .execution_options(populate_existing=True)
     ).all()
-    return [
-        StoredRow(
-            id=row.id,
-            task_id=row.task_id,
-            label_revision=row.label_revision,
-            stratum=within.stratum,
-            evidence=within.evidence,
-            part=within.part,
-            exclusion=within.exclusion,
-            scores=SequenceScores(row.nll, row.rank, row.cumulative, row.entities, row.predicted_entities),
-            weight=row.weight,
-        )
-        for row, within in rows
-    ]
+    return [_stored(row, within) for row, within in rows]
+
+
+def task_units(session: Session, task_id: int, *, model_id: int) -> list[StoredRow]:
+    """Return the live rows of a task under a model, by unit."""
+    score = CalibrationScore
+    rows = session.execute(_joined().where(score.task_id == task_id, score.model_id == model_id).order_by(score.unit))
+    return [_stored(row, within) for row, within in rows.all()]
+
+
+def _joined() -> sa.Select[CalibrationScore, CalibrationCell]:
+    score, cell = CalibrationScore, CalibrationCell
+    query = sa.select(score, cell).join(cell, cell.id == score.cell_id).where(score.removed_at_revision.is_(None))
+    return query.execution_options(populate_existing=True)
+
+
+def _stored(row: CalibrationScore, within: CalibrationCell) -> StoredRow:
+    return StoredRow(
+        id=row.id,
+        task_id=row.task_id,
+        unit=row.unit,
+        start=row.start,
+        end=row.stop,
+        drawn=row.drawn,
+        label_revision=row.label_revision,
+        stratum=within.stratum,
+        evidence=within.evidence,
+        exclusion=within.exclusion,
+        scores=read_scores(row),
+        weight=row.weight,
+    )
+
+
+def stored_unit(session: Session, row: StoredRow) -> UnitRow:
+    """Return a row as it was written, with its entities."""
+    entities = tuple(row_entities(session, row.id))
+    return UnitRow(row.stratum, row.scores, entities, start=row.start, end=row.end, drawn=row.drawn)
 
 
 def row_entities(session: Session, row_id: int) -> list[EntityRow]:
     """Return the entities of a row."""
     rows = session.execute(sa.select(EntityScore).where(EntityScore.score_id == row_id)).scalars()
-    return [
-        EntityRow(row.start, row.end, row.label, row.probability, row.cumulative, row.place, row.rank) for row in rows
-    ]
+    return [read_entity(row) for row in rows]

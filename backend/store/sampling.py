@@ -1,4 +1,8 @@
-"""When a project was seen to give out its tasks in which order, and what follows for its labels."""
+"""When a project was seen to give out its tasks in which order: the one record of it, and what is read off it.
+
+Sightings (`sampling_periods`) are all that is kept, beside the lead's word that the collection is shuffled
+(`projects.shuffled`). What follows for the labels is decided in `backend.calibration.order`.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,43 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.store.columns import plain
-from backend.store.jobs import enqueue_job
-from backend.store.state import STREAMS, get_state, update_state
+from backend.domain.streams import Order, OrderHistory, Sighting, as_declared, order_history
+from backend.domain.text import plain
 from backend.store.tables import Project, SamplingPeriod
 from backend.store.upsert import insert
-from backend.streams import Order, OrderHistory, Sighting, order_history, order_of
 
-RECONSIDER = "reconsider"
+QUEUE = "queue"  # the source of a sighting: annotators follow our review queue
 SLOT = timedelta(minutes=10)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FROM_QUEUE: sa.ColumnElement[str] = sa.literal_column(f"'{QUEUE}'")  # as text: SQLite uses a partial index only then
 
 
-def record_sampling(session: Session, project_id: int, *, sampling: str | None, at: datetime, source: str) -> bool:
-    """Note that a project's `sampling` was this at this moment, as `record_order`; names not known are left out.
-
-    Args:
-        source: who saw it: `webhook`, `sync`, `connect` or `declared`.
-    """
-    order = order_of(sampling)
-    return order is not None and record_order(session, project_id, order=order, at=at, source=source)
-
-
-def record_order(session: Session, project_id: int, *, order: Order, at: datetime, source: str) -> bool:
+def add_sighting(session: Session, project_id: int, *, order: Order, at: datetime, source: str) -> bool:
     """Note that tasks were given out in this order at this moment; returns whether that may change what counts.
 
-    If it may (news that comes late, or a change of order), a job is queued in the same transaction that judges all
-    rows of the project again, so the end does not depend on the order of deliveries.
+    If it may (news that comes late, or a change of order), the project is locked to the end of the transaction:
+    whoever asks for its rows to be considered again does so before any is written by the old history.
+
+    Args:
+        source: who saw it: `webhook`, `sync`, `connect`, `declared`, or `queue`, which outlasts all others.
     """
     at = at.astimezone(UTC)
     slot = at - (at - _EPOCH) % SLOT
     newest = sa.select(sa.func.max(SamplingPeriod.slot)).where(SamplingPeriod.project_id == project_id)
     rows = session.execute(
-        sa.select(SamplingPeriod.slot, SamplingPeriod.order, SamplingPeriod.first_at, SamplingPeriod.last_at).where(
+        sa.select(
+            SamplingPeriod.slot,
+            SamplingPeriod.order,
+            SamplingPeriod.first_at,
+            SamplingPeriod.last_at,
+            SamplingPeriod.source,
+        ).where(
             SamplingPeriod.project_id == project_id,
             sa.or_(SamplingPeriod.slot == slot, SamplingPeriod.slot == newest.scalar_subquery()),
         )
     ).all()
-    if any(row.slot == slot and row.order == order.value and row.first_at <= at <= row.last_at for row in rows):
+    same = [row for row in rows if row.slot == slot and row.order == order.value]
+    if any(row.first_at <= at <= row.last_at and (source != QUEUE or row.source == QUEUE) for row in same):
         return False
     last = max((row.last_at for row in rows), default=None)
     if last is not None and at > last:  # as nearly always: news of now
@@ -66,10 +69,9 @@ def record_order(session: Session, project_id: int, *, order: Order, at: datetim
             (statement.excluded.last_at > SamplingPeriod.last_at, statement.excluded.last_at),
             else_=SamplingPeriod.last_at,
         ),
+        "source": sa.case((statement.excluded.source == QUEUE, QUEUE), else_=SamplingPeriod.source),
     }
     session.execute(statement.on_conflict_do_update(index_elements=["project_id", "slot", "order"], set_=wider))
-    if changes:
-        queue_reconsider(session, project_id)
     return changes
 
 
@@ -79,24 +81,26 @@ def load_history(session: Session, project_id: int) -> OrderHistory:
     Slots amid others of their one order say nothing that those do not, so they are not read: what comes is as much
     as there were changes, not as there was time.
     """
-    project = session.execute(sa.select(Project.created_at).where(Project.id == project_id)).scalar_one_or_none()
+    project = session.execute(
+        sa.select(Project.created_at, Project.shuffled).where(Project.id == project_id)
+    ).one_or_none()
     rows = session.execute(
         sa.select(SamplingPeriod.first_at, SamplingPeriod.last_at, SamplingPeriod.order).where(
             SamplingPeriod.project_id == project_id, SamplingPeriod.slot.in_(_telling(project_id))
         )
     ).all()
     sightings = [Sighting(at, Order(row.order)) for row in rows for at in (row.first_at, row.last_at)]
-    declared = get_state(session, project_id, STREAMS) or {}
-    return order_history(sightings, since=project, shuffled=bool(declared.get("shuffled")))
+    if project is None:
+        return order_history(sightings)
+    return order_history(sightings, since=project.created_at, shuffled=project.shuffled)
 
 
 def current_order(session: Session, project_id: int) -> Order | None:
     """Return the order in which tasks are given out now, None when it was never heard of.
 
-    Annotators who follow our review queue (`streams` state, `queue`) work in review order, whatever the project says.
+    Annotators who follow our review queue work in review order, whatever the project says.
     """
-    declared = get_state(session, project_id, STREAMS) or {}
-    if declared.get("queue"):
+    if follows_queue(session, project_id):
         return Order.REVIEW
     last = session.execute(
         sa.select(SamplingPeriod.order)
@@ -104,7 +108,7 @@ def current_order(session: Session, project_id: int) -> Order | None:
         .order_by(SamplingPeriod.last_at.desc())
         .limit(1)
     ).scalar_one_or_none()
-    return None if last is None else _declared(Order(last), shuffled=bool(declared.get("shuffled")))
+    return None if last is None else as_declared(Order(last), shuffled=is_shuffled(session, project_id))
 
 
 def was_in_review(session: Session, project_id: int) -> bool:
@@ -115,24 +119,29 @@ def was_in_review(session: Session, project_id: int) -> bool:
     return session.execute(query.limit(1)).first() is not None
 
 
-def follow_queue(session: Session, project_id: int) -> None:
-    """Note that annotators follow our review queue: from now on that is the order, whatever the project says."""
-    update_state(session, project_id, STREAMS, lambda value: value | {"queue": True})
+def follows_queue(session: Session, project_id: int) -> bool:
+    """Whether annotators were ever seen to follow our review queue: from then on that is the order."""
+    query = sa.select(SamplingPeriod.slot).where(
+        SamplingPeriod.project_id == project_id, SamplingPeriod.source == _FROM_QUEUE
+    )
+    return session.execute(query.limit(1)).first() is not None
 
 
-def declare_shuffled(session: Session, project_id: int, *, shuffled: bool) -> None:
-    """Note the lead's word on whether the collection is in random order; rows are judged again if it is new."""
+def is_shuffled(session: Session, project_id: int) -> bool:
+    """Whether the lead says that the collection is in random order."""
+    return bool(session.execute(sa.select(Project.shuffled).where(Project.id == project_id)).scalar_one_or_none())
+
+
+def set_shuffled(session: Session, project_id: int, *, shuffled: bool) -> bool:
+    """Keep the lead's word on whether the collection is in random order; returns whether it is new.
+
+    Locks the project as `add_sighting` does.
+    """
     lock_project(session, project_id)
-    known = get_state(session, project_id, STREAMS) or {}
-    if bool(known.get("shuffled")) != shuffled:
-        update_state(session, project_id, STREAMS, lambda value: value | {"shuffled": shuffled})
-        queue_reconsider(session, project_id)
-
-
-def queue_reconsider(session: Session, project_id: int) -> int:
-    """Ask that every row of a project be judged again: whether it may calibrate."""
-    uid = session.execute(sa.select(Project.uid).where(Project.id == project_id)).scalar_one()
-    return enqueue_job(session, RECONSIDER, key=f"{RECONSIDER}:{uid}", project_id=project_id)
+    if is_shuffled(session, project_id) == shuffled:
+        return False
+    session.execute(sa.update(Project).where(Project.id == project_id).values(shuffled=shuffled))
+    return True
 
 
 def lock_project(session: Session, project_id: int, *, shared: bool = False) -> None:
@@ -179,7 +188,3 @@ def _around(session: Session, project_id: int, at: datetime) -> set[Order]:
     past = max((time for time, _ in points if time <= at), default=None)
     future = min((time for time, _ in points if time >= at), default=None)
     return set() if past is None else {Order(order) for time, order in points if time in {past, future}}
-
-
-def _declared(order: Order, *, shuffled: bool) -> Order:
-    return Order.SHUFFLED if shuffled and order is Order.SEQUENTIAL else order

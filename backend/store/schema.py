@@ -105,7 +105,7 @@ def schema_differences(store: Store) -> list[str]:
 
 @contextmanager
 def _migrating(store: Store) -> Iterator[Connection]:
-    with store.write() as session:
+    with store.rebuild() as session:
         connection = session.connection()
         if not store.is_sqlite:
             # Waiting for a lock also makes everyone behind us wait, so give up soon and say so.

@@ -13,15 +13,14 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.label_choice import MAJORITY
+from backend.domain.records import TextSpan
 from backend.store.engine import database_now
-from backend.store.policy import MAJORITY
 from backend.store.tables import Annotation, CalibrationCell, CalibrationScore, Label, SecondLook, Task
 from backend.store.training import TRAINED
-from backend.store.types import TextSpan
 from backend.store.upsert import insert
 from conformal.strata import EMPTY, SEEN
 
-STATE = "second-looks"  # the name under which the figures of the lists are kept
 FDR = "0.1"
 LISTED, CHECK = "listed", "check"
 KEPT, EDITED = "kept", "edited"
@@ -36,7 +35,7 @@ class ScoredLook:
     label_revision: int
     score: float
     doubt: float
-    place: float
+    order: float
     evidence: Mapping[str, Any]
 
 
@@ -51,7 +50,7 @@ class LookTable:
     id: npt.NDArray[np.int64]
     score: npt.NDArray[np.float64]
     doubt: npt.NDArray[np.float64]
-    place: npt.NDArray[np.float64]
+    order: npt.NDArray[np.float64]
     drawn: npt.NDArray[np.bool_]
     settled: npt.NDArray[np.bool_]
     trusted: npt.NDArray[np.bool_]
@@ -97,6 +96,7 @@ def unjudged_tasks(session: Session, project_id: int, *, model_id: int, after: i
         .join(Label, sa.and_(Label.task_id == score.task_id, Label.policy == MAJORITY))
         .join(Task, Task.id == score.task_id)
         .where(cell.project_id == project_id, cell.model_id == model_id, score.model_id == model_id)
+        .where(score.unit == 0)  # each task once
         .where(cell.exclusion != TRAINED, cell.stratum.not_in([EMPTY, SEEN]))
         .where(score.removed_at_revision.is_(None), score.label_revision == Label.revision)
         .where(Label.exclusion.is_(None), Task.text.is_not(None), score.task_id > after, ~known)
@@ -128,7 +128,7 @@ def record_looks(session: Session, project_id: int, *, model_id: int, looks: Seq
             "label_revision": look.label_revision,
             "score": look.score + 0.0,
             "doubt": look.doubt + 0.0,
-            "place": look.place,
+            "place": look.order,
             "evidence": dict(look.evidence),
             "state": "",
             "p_value": None,
@@ -172,7 +172,10 @@ def load_looks(session: Session, project_id: int, *, model_id: int) -> LookTable
         .join(
             score,
             sa.and_(
-                score.task_id == look.task_id, score.model_id == look.model_id, score.removed_at_revision.is_(None)
+                score.task_id == look.task_id,
+                score.model_id == look.model_id,
+                score.removed_at_revision.is_(None),
+                score.unit == 0,
             ),
         )
         .join(cell, cell.id == score.cell_id)
@@ -250,11 +253,11 @@ def list_looks(session: Session, project_id: int, *, model_id: int, state: str, 
             spans=tuple(TextSpan(*each) for each in label.spans or ()),
             label_id=label.id,
             label_revision=label.revision,
-            annotation_id=None if made is None else made.annotation_id,
-            completed_by=None if made is None else made.completed_by,
-            labelled_at=None if made is None else made.updated_at,
+            annotation_id=None if annotation is None else annotation.annotation_id,
+            completed_by=None if annotation is None else annotation.completed_by,
+            labelled_at=None if annotation is None else annotation.updated_at,
         )
-        for row, external, text, label, made in rows
+        for row, external, text, label, annotation in rows
     ]
 
 
@@ -263,7 +266,7 @@ def settle_look(session: Session, project_id: int, *, task: str) -> int | None:
 
     Returns the revision of the label, None when no label of this task was scored.
     """
-    found = session.execute(
+    current = session.execute(
         sa.select(Label.task_id, Label.revision)
         .join(Task, Task.id == Label.task_id)
         .join(SecondLook, SecondLook.task_id == Label.task_id)
@@ -271,9 +274,9 @@ def settle_look(session: Session, project_id: int, *, task: str) -> int | None:
         .where(Label.policy == MAJORITY, Label.exclusion.is_(None), SecondLook.label_revision == Label.revision)
         .limit(1)
     ).one_or_none()
-    if found is None:
+    if current is None:
         return None
-    task_id, revision = found
+    task_id, revision = current
     session.execute(
         sa.update(SecondLook)
         .where(SecondLook.task_id == task_id)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Served
 from backend.store.queue import enqueue
 from backend.store.tables import ServedSet, Task
-from backend.store.types import Served
 
 
 def record_served(session: Session, sets: Iterable[Served], *, opened: Collection[int] = ()) -> int:
@@ -42,27 +42,6 @@ def served_before(
         query = query.where(ServedSet.shadow.is_(shadow))
     row = session.execute(query.order_by(ServedSet.served_at.desc(), ServedSet.id.desc()).limit(1)).scalar_one_or_none()
     return None if row is None else _served(row)
-
-
-def latest_served(
-    session: Session, project_id: int, *, model_id: int, after_task: int = 0, limit: int = 500
-) -> Iterator[Served]:
-    """Yield the newest set of each task of a project, by task id: the input of a re-thresholding after a refit."""
-    tasks = (
-        sa.select(Task.id)
-        .where(Task.project_id == project_id, Task.id > after_task, Task.deleted_at.is_(None))
-        .where(sa.select(ServedSet.id).where(ServedSet.task_id == Task.id, ServedSet.model_id == model_id).exists())
-        .order_by(Task.id)
-        .limit(limit)
-    )
-    for task_id in session.execute(tasks).scalars().all():
-        row = session.execute(
-            sa.select(ServedSet)
-            .where(ServedSet.task_id == task_id, ServedSet.model_id == model_id)
-            .order_by(ServedSet.served_at.desc(), ServedSet.id.desc())
-            .limit(1)
-        ).scalar_one()
-        yield _served(row)
 
 
 def recent_lists(
@@ -96,16 +75,6 @@ def recent_lists(
     return [(stratum, bytes(ranked)) for stratum, ranked in rows]
 
 
-def served_since(session: Session, task_ids: Iterable[int], *, since: datetime) -> set[int]:
-    """Return those tasks that were served at or after `since`: somebody may be working on them."""
-    rows = session.execute(
-        sa.select(ServedSet.task_id)
-        .where(ServedSet.task_id.in_(list(task_ids)), ServedSet.served_at >= since, ServedSet.shadow.is_(False))
-        .distinct()
-    )
-    return set(rows.scalars())
-
-
 def _served(row: ServedSet) -> Served:
     return Served(
         id=row.id,
@@ -124,7 +93,7 @@ def _served(row: ServedSet) -> Served:
         ranked=bytes(row.ranked),
         served_at=row.served_at,
         alpha=row.alpha,
-        score=row.score,
+        priority=row.priority,
     )
 
 

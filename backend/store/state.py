@@ -13,22 +13,27 @@ from backend.store.engine import database_now
 from backend.store.tables import ProjectState
 from backend.store.upsert import get_or_create, insert
 
-SALT = "salt"
-STREAMS = "streams"
-REFIT = "refit"
-SYNC = "sync"
-PUBLISH = "publish"
-CONNECTION = "connection"
+# Every name that something is kept under.
+SALT = "salt"  # of the draws
+REFIT = "refit"  # the last refit that changed nothing: no version says when that was
+SYNC = "sync"  # how far it is
+PUBLISH = "publish"  # how far it is
+EDITED_TASKS = "edited"  # in the state of publishing: tasks whose predictions were made for another text
+CONNECTION = "connection"  # what `connect` changed
+ADAPTIVE = "adaptive"  # whether the project's level follows its misses
+HANDOVER = "handover"  # the model that labels are being scored under
+HEARD = "heard"  # when the project object that is kept was last changed, by the server's clock
+SECOND_LOOKS = "second-looks"  # the figures of the lists
 
 Value = dict[str, Any]
 
 
 def get_state(session: Session, project_id: int, name: str) -> Value | None:
     """Return what is kept under a name, None when nothing ever was."""
-    found = session.execute(
+    row = session.execute(
         sa.select(ProjectState).filter_by(project_id=project_id, name=name).execution_options(populate_existing=True)
     ).scalar_one_or_none()
-    return None if found is None else dict(found.value)
+    return None if row is None else dict(row.value)
 
 
 def set_state(session: Session, project_id: int, name: str, value: Mapping[str, Any]) -> None:

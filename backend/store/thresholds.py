@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import ActivationRecord, ThresholdRow, VersionRecord
+from backend.domain.text import plain
 from backend.errors import NotFound, StoreConflict
-from backend.store.columns import plain
 from backend.store.engine import database_now
 from backend.store.tables import Activation, ActiveVersion, Threshold, ThresholdVersion
-from backend.store.types import ActivationRecord, ThresholdRow, VersionRecord
 from backend.store.upsert import insert
 
 
@@ -29,6 +29,7 @@ def write_version(
     input_revision: int,
     content: bytes,
     thresholds: Sequence[ThresholdRow],
+    n: int | None = None,
     details: Mapping[str, Any] | None = None,
     reason: str = "refit",
     activate: bool = True,
@@ -39,6 +40,7 @@ def write_version(
         input_revision: the high-water mark of the rows it was fitted on (`calibration.head_revision`).
         content: the library's serialised thresholds object, kept as it is.
         thresholds: one summary per pool or class.
+        n: rows that it was fitted on; None takes the sum over pools, which counts rows of two pools twice.
     """
     row = ThresholdVersion(
         project_id=project_id,
@@ -48,7 +50,7 @@ def write_version(
         evidence=evidence,
         guarantee=guarantee,
         input_revision=input_revision,
-        n=sum(each.n for each in thresholds if each.kind == "pool"),
+        n=sum(each.n for each in thresholds if each.kind == "pool") if n is None else n,
         pools=len(thresholds),
         content=content,
         content_hash=hashlib.sha256(content).hexdigest(),

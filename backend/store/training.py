@@ -44,13 +44,13 @@ def training_tasks(
     """Return those of the tasks whose labels went into the model, or into one of the ancestors it was begun with."""
     wanted = sorted(set(task_ids))
     models = sorted({model_hash, *ancestors})
-    found: set[int] = set()
+    trained: set[int] = set()
     for begin in range(0, len(wanted), _PAGE):
-        found.update(
+        trained.update(
             session.execute(
                 sa.select(TrainingTask.task_id).where(
                     TrainingTask.model_hash.in_(models), TrainingTask.task_id.in_(wanted[begin : begin + _PAGE])
                 )
             ).scalars()
         )
-    return frozenset(found)
+    return frozenset(trained)

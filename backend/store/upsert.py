@@ -30,10 +30,10 @@ def get_or_create(
     query = sa.select(table).filter_by(**key)
     if lock:
         query = query.with_for_update().execution_options(populate_existing=True)
-    found = session.execute(query).scalar_one_or_none()
-    if found is None:
+    row = session.execute(query).scalar_one_or_none()
+    if row is None:
         statement = insert(session, table).on_conflict_do_nothing(index_elements=list(key)).returning(table)
-        found = session.scalars(statement, [dict(key) | dict(fresh)]).one_or_none()
-    if found is None:  # another process was quicker
-        found = session.execute(query).scalar_one()
-    return found
+        row = session.scalars(statement, [dict(key) | dict(fresh)]).one_or_none()
+    if row is None:  # another process was quicker
+        row = session.execute(query).scalar_one()
+    return row

@@ -84,7 +84,7 @@ def read_checkpoint(directory: Path, *, fingerprint: str) -> Checkpoint | None:
     if header.get("config") != fingerprint:
         raise InvalidTraining(
             f"expected a checkpoint of this recipe and data in {directory}, got another's: an option, a text or a "
-            "label has changed since; give the same options and data, begin anew with --fresh, or give another --out"
+            "label has changed since; give the same options and data, start afresh with --fresh, or give another --out"
         )
     tensors = load_file(file)
     now = {n[4:]: t for n, t in tensors.items() if n.startswith("now.")}

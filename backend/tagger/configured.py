@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from backend.domain.units import TASK
 from backend.settings import Settings
+from backend.tagger.hashes import whole_hash
+from backend.tagger.model_files import BUNDLED, Header, read_header
 from backend.tagger.options import TaggerOptions
-from backend.tagger.places import BUNDLED, Header, read_header
-
-if TYPE_CHECKING:  # torch takes seconds to import
-    from backend.tagger.tagger import Tagger
+from backend.tagger.tagger import Tagger
+from backend.tagger.whole import WholeTexts
 
 
 def tagger_options(settings: Settings) -> TaggerOptions:
@@ -24,15 +24,19 @@ def tagger_options(settings: Settings) -> TaggerOptions:
 
 
 def load_configured(settings: Settings) -> Tagger:
-    """Load the model that the settings name.
+    """Load the model that the settings name, over the units that they name.
 
     Raises InvalidModel.
     """
-    from backend.tagger.tagger import load_tagger  # noqa: PLC0415 - as above
+    from backend.tagger.loading import load_tagger  # noqa: PLC0415 - as above
 
-    return load_tagger(settings.model or BUNDLED, options=tagger_options(settings))
+    tagger = load_tagger(settings.model or BUNDLED, options=tagger_options(settings))
+    return WholeTexts(tagger) if settings.unit == TASK else tagger
 
 
 def configured_header(settings: Settings) -> Header | None:
     """Say name, hash and classes of that model without loading it; None while they cannot be known."""
-    return read_header(settings.model or BUNDLED, tagger_options(settings))
+    header = read_header(settings.model or BUNDLED, tagger_options(settings))
+    if header is None or settings.unit != TASK:
+        return header
+    return header._replace(hash=whole_hash(header.hash))

@@ -78,8 +78,8 @@ def build_corpus(texts: Iterable[LabelledText], space: LabelSpace, *, features: 
     full_stop = rows.setdefault(".", len(rows))
 
     def variants(change: str) -> Ints:
-        made = [getattr(word, change)() for word in base]
-        return np.array([rows.setdefault(word or base[i], len(rows)) for i, word in enumerate(made)], np.int64)
+        changed = [getattr(word, change)() for word in base]
+        return np.array([rows.setdefault(word or base[i], len(rows)) for i, word in enumerate(changed)], np.int64)
 
     upper, lower = variants("upper"), variants("lower")
     capital = np.array([rows.setdefault(word[:1].upper() + word[1:], len(rows)) for word in base], np.int64)
@@ -159,7 +159,7 @@ def vary(corpus: Corpus, samples: Sequence[Sample], *, shares: Variation, rng: n
             entity_free_clause(corpus, sample, rng=rng) if clause < shares.clause else None,
             without_entities(sample) if cut < shares.cut else None,
         )
-        drawn += [_recase(corpus, made, float(case_too), shares) for made in extra if made is not None]
+        drawn += [_recase(corpus, changed, float(case_too), shares) for changed in extra if changed is not None]
     return drawn
 
 

@@ -50,12 +50,12 @@ class EntityCounter:
         self, true: Iterable[tuple[Hashable, Hashable, str]], predicted: Iterable[tuple[Hashable, Hashable, str]]
     ) -> None:
         """Count one text's spans (start, end, class)."""
-        gold, found = set(true), set(predicted)
+        gold, answered = set(true), set(predicted)
         self.texts += 1
-        self.exact += gold == found
+        self.exact += gold == answered
         self._true.update(label for _, _, label in gold)
-        self._predicted.update(label for _, _, label in found)
-        self._right.update(label for _, _, label in gold & found)
+        self._predicted.update(label for _, _, label in answered)
+        self._right.update(label for _, _, label in gold & answered)
 
     def merge(self, other: EntityCounter) -> None:
         """Add another counter's texts to this one."""

@@ -147,8 +147,8 @@ def _rolling(codes: npt.NDArray[np.uint64], salt: int) -> _Hashes:
 def hash_words(words: Sequence[str], config: FeatureConfig) -> WordFeatures:
     """Hash words into table rows, all words at once. Depends on the word and the config alone.
 
-    >>> found = hash_words(["Berlin", "BERLIN"], FeatureConfig())
-    >>> bool((found.words[0] == found.words[1]).all()), bool((found.shapes[0] == found.shapes[1]).all())
+    >>> hashed = hash_words(["Berlin", "BERLIN"], FeatureConfig())
+    >>> bool((hashed.words[0] == hashed.words[1]).all()), bool((hashed.shapes[0] == hashed.shapes[1]).all())
     (True, False)
     """
     U = len(words)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from backend.tagger.hashes import folded_hash
 from backend.tagger.tagger import Tagged, Tagger
+from backend.tagger.viewed import ViewedTagger
 from conformal.labels import Groups, LabelSpace
 
 
-class FoldedTagger:
+class FoldedTagger(ViewedTagger):
     """The same model over other labels: each has the added probabilities of a group of the model's, before decoding.
 
     Ranks are then distinct labelings of the project. `digest` must tell label spaces apart: other labels, other
@@ -18,40 +19,14 @@ class FoldedTagger:
     """
 
     def __init__(self, tagger: Tagger, *, space: LabelSpace, groups: Groups, digest: str) -> None:
-        self._tagger = tagger
+        super().__init__(tagger, digest=digest)
         self._space = space
         self._groups = groups
-        self._hash = digest
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self._tagger.name
-
-    @property
-    def hash(self) -> str:
-        """Hash of the model and of how its labels are folded."""
-        return self._hash
-
-    @property
-    def base_hash(self) -> str:
-        """Hash of the model alone: whatever a project leaves of its labels, it has seen the same texts."""
-        return self._tagger.base_hash
-
-    @property
-    def ancestors(self) -> tuple[str, ...]:
-        """Hashes of the models that the model's training began with."""
-        return self._tagger.ancestors
 
     @property
     def space(self) -> LabelSpace:
         """The labels that are left."""
         return self._space
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The languages the model names."""
-        return self._tagger.languages
 
     def potentials(self, texts: Sequence[str], *, languages: Sequence[str | None] | None = None) -> list[Tagged]:
         """Tag texts and fold their potentials."""

@@ -16,5 +16,10 @@ def merged_hash(model_hash: str, merged: Mapping[str, str]) -> str:
     return _joined(model_hash, [f"{name}>{to}" for name, to in sorted(merged.items())])
 
 
+def whole_hash(model_hash: str) -> str:
+    """Return the hash of a tagger whose texts are not cut into sentences."""
+    return _joined(model_hash, ["", "unit=task"])
+
+
 def _joined(model_hash: str, parts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join([model_hash, *parts]).encode()).hexdigest()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import regex
 
+from backend.tagger.borders import or_instead
 from backend.tagger.errors import TaggerError
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ class LanguageGuess:
         # The library takes half a second to load its model, which texts that name their language need not wait for.
         from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415
 
-        made = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        known = set(made.labels)
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        known = set(identifier.labels)
         unknown = [language for language in self.languages if language not in known]
         if unknown:
             raise TaggerError(f"expected languages that can be identified ({len(known)} can), got {unknown}")
-        made.set_languages(list(self.languages))
-        return made
+        identifier.set_languages(list(self.languages))
+        return identifier
 
     def of(self, text: str, *, field: str | None = None) -> str:
         """Return the task's own field if it is a language tag (its first part), else the identified language.
@@ -63,5 +64,8 @@ class LanguageGuess:
             return UNDETERMINED
         with self._lock:
             identifier = self._identifier
-        language, probability = identifier.classify(head)
+        unknown = (UNDETERMINED, 0.0)
+        language, probability = or_instead(
+            lambda: identifier.classify(head), instead=unknown, library="py3langid", text=text
+        )
         return str(language) if probability >= _LEAST else UNDETERMINED

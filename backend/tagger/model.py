@@ -23,9 +23,9 @@ from torch import Tensor
 
 from backend.tagger.errors import InvalidModel
 from backend.tagger.features import FeatureConfig
+from backend.tagger.model_files import MODEL_FILE
 from backend.tagger.network import Network, NetworkConfig
-from backend.tagger.places import MODEL_FILE
-from backend.tagger.seen import Fingerprints
+from backend.tagger.training_texts import Fingerprints
 from conformal.labels import LabelSpace
 
 FORMAT = "surespan-tagger"
@@ -117,15 +117,15 @@ def save_model(
 
     `seen` are the sorted fingerprints of the training texts.
     """
-    place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = _stored(network)
     tensors[_SEEN] = torch.from_numpy(np.zeros(0, np.int64) if seen is None else seen)
     header = info.to_json()
     digest = digest_of(header, tensors)
-    partial = place / f"{MODEL_FILE}.partial"
+    partial = folder / f"{MODEL_FILE}.partial"
     save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
-    partial.replace(place / MODEL_FILE)
+    partial.replace(folder / MODEL_FILE)
     return replace(info, hash=digest)
 
 
@@ -134,8 +134,8 @@ def read_saved(path: str | Path, parse: Callable[[str, str], T]) -> tuple[T, dic
 
     `parse` gets the description and the file's name. Raises InvalidModel when the file is missing or damaged.
     """
-    place = Path(path)
-    file = place / MODEL_FILE if place.is_dir() else place
+    folder = Path(path)
+    file = folder / MODEL_FILE if folder.is_dir() else folder
     if not file.is_file():
         raise InvalidModel(f"expected a model file at {file}, got nothing there; train one with `surespan train`")
     try:
@@ -185,10 +185,10 @@ def _parse(header: str, name: str) -> ModelInfo:
         fields = json.loads(header)
         if fields.get("kind", "network") != "network":
             raise InvalidModel(f"expected a model of hashed words in {name}, got one of the kind {fields['kind']!r}")
-        found = (fields["format"], fields["format_version"])
-        if found != (FORMAT, FORMAT_VERSION):
+        format_read = (fields["format"], fields["format_version"])
+        if format_read != (FORMAT, FORMAT_VERSION):
             raise InvalidModel(
-                f"expected format {FORMAT} version {FORMAT_VERSION} in {name}, got {found[0]} {found[1]}; "
+                f"expected format {FORMAT} version {FORMAT_VERSION} in {name}, got {format_read[0]} {format_read[1]}; "
                 "use the release that wrote it, or train again"
             )
         sizes = dict(fields["features"])

@@ -34,7 +34,7 @@ def read_rounds(
 
     Raises InvalidText for anything that is not a str, and for a wrong number of languages.
 
-    >>> [[len(read.tokens) for read in found] for found in read_rounds(["a b", "c"], LanguageGuess([]), round_tokens=2)]
+    >>> [[len(read.tokens) for read in reads] for reads in read_rounds(["a b", "c"], LanguageGuess([]), round_tokens=2)]
     [[2], [1]]
     """
     if isinstance(texts, str):

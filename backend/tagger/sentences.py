@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import regex
 import sentencex
 
+from backend.tagger.borders import or_instead
 from backend.tagger.tokens import Token
 
 _WINDOW = 4_000  # characters
 _SURROGATE = regex.compile(r"\p{Cs}")
+# The library cuts a byte before a full stop, which kills it where white space of several bytes stands there (1.0.32;
+# tests/backend/tagger/test_sentences.py says when that is mended). One space for one keeps the offsets.
+_WIDE_SPACE = regex.compile(r"[^\S\x00-\x7f](?=\s*\.)")
 _DEFAULT = "en"
 # The library knows abbreviations by language; names bring these into every language, and cut a name in two if believed.
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "st", "prof", "jr", "sr"})
@@ -36,12 +41,12 @@ def find_boundaries(text: str, tokens: Sequence[Token], *, language: str = "und"
     if len(tokens) < 2:
         return ()
     starts = [token.start for token in tokens]
-    found: set[int] = set()
-    for place in _sentence_starts(text, language):
-        j = bisect_left(starts, place)
-        if 0 < j < len(tokens) and tokens[j - 1].end <= place and not _after_title(text, tokens, j):
-            found.add(j)
-    return tuple(sorted(found))
+    first_tokens: set[int] = set()
+    for start in _sentence_starts(text, language):
+        j = bisect_left(starts, start)
+        if 0 < j < len(tokens) and tokens[j - 1].end <= start and not _after_title(text, tokens, j):
+            first_tokens.add(j)
+    return tuple(sorted(first_tokens))
 
 
 def _after_title(text: str, tokens: Sequence[Token], j: int) -> bool:
@@ -56,21 +61,24 @@ def _sentence_starts(text: str, language: str) -> Iterator[int]:
     """Yield the character positions at which sentences begin, the first one aside."""
     code = _DEFAULT if language == "und" else language
     # The library takes UTF-8 only; a lone surrogate has none. One character for one keeps the offsets.
-    clean = _SURROGATE.sub("\ufffd", text)
+    clean = _WIDE_SPACE.sub(" ", _SURROGATE.sub("\ufffd", text))
     begin = 0
     while begin < len(clean):
         window = clean[begin : begin + _WINDOW]
         rest = begin + _WINDOW < len(clean)
-        starts = [place for place in _starts_in(window, code) if 0 < place < len(window)]
-        yield from (begin + place for place in starts)
+        starts = [start for start in _starts_in(window, code) if 0 < start < len(window)]
+        yield from (begin + start for start in starts)
         # The last sentence of a window may go on: it is read again, from its start, unless it fills the window.
         begin += starts[-1] if rest and starts else _WINDOW
 
 
 def _starts_in(window: str, code: str) -> list[int]:
     """Ask the library; its offsets are believed only where its own copy of the sentence stands there."""
+    sentences: list[dict[str, Any]] = or_instead(
+        lambda: sentencex.get_sentence_boundaries(code, window), instead=[], library="sentencex", text=window
+    )
     return [
         int(item["start_index"])
-        for item in sentencex.get_sentence_boundaries(code, window)
+        for item in sentences
         if window.startswith(item["text"], item["start_index"]) and not item["is_paragraph_break"]
     ]

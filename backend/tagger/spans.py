@@ -10,19 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
+from backend.domain.records import TextSpan
 from backend.tagger.errors import InvalidSpan
 from backend.tagger.tokens import Token
 from conformal.labels import Span
-
-
-class CharSpan(NamedTuple):
-    """An entity in characters: `text[start:end]`, of class `label`."""
-
-    start: int
-    end: int
-    label: str
 
 
 class Reason(Enum):
@@ -40,7 +32,7 @@ class Reason(Enum):
 class Inexpressible:
     """A span that cannot be expressed, and why."""
 
-    span: CharSpan
+    span: TextSpan
     reason: Reason
 
     def __str__(self) -> str:
@@ -57,7 +49,7 @@ class Alignment:
 
 
 def to_token_spans(
-    spans: Iterable[CharSpan],
+    spans: Iterable[TextSpan],
     tokens: Sequence[Token],
     *,
     text: str,
@@ -67,15 +59,15 @@ def to_token_spans(
     """Express character spans in tokens; white space at a span's edges belongs to no token and is no obstacle.
 
     `boundaries` are the tokens that begin a further sentence: no entity reaches across one (METHODS 1). Of two
-    spans that overlap, the one that begins first (the longer at a tie) is kept and the other reported. Exact
-    duplicates count once.
+    spans that overlap, the one that begins first (the longer at a tie) is kept and the other reported. Spans of one
+    class over the same tokens say the same thing and count once, also where one of them has white space at its edges.
 
     >>> text = "Anna met O'Brien."
     >>> tokens = [Token(0, 4), Token(5, 8), Token(9, 10), Token(10, 11), Token(11, 16), Token(16, 17)]
-    >>> found = to_token_spans([CharSpan(0, 4, "PER"), CharSpan(9, 14, "PER")], tokens, text=text)
-    >>> found.spans
+    >>> aligned = to_token_spans([TextSpan(0, 4, "PER"), TextSpan(9, 14, "PER")], tokens, text=text)
+    >>> aligned.spans
     (Span(start=0, end=1, label='PER'),)
-    >>> str(found.inexpressible[0])
+    >>> str(aligned.inexpressible[0])
     'span 9..14 (PER) is not expressible: it cuts a token'
     """
     starts = [token.start for token in tokens]
@@ -90,6 +82,8 @@ def to_token_spans(
             reason = Reason.UNKNOWN_CLASS
         if reason is None and bisect_left(crossing, first + 1) != bisect_left(crossing, last):
             reason = Reason.CROSSES
+        if reason is None and good and good[-1] == Span(first, last, span.label):
+            continue
         if reason is None and good and first < good[-1].end:
             reason = Reason.OVERLAPS
         if reason is None:
@@ -99,7 +93,7 @@ def to_token_spans(
     return Alignment(tuple(good), tuple(bad))
 
 
-def _locate(span: CharSpan, text: str, starts: list[int], ends: list[int]) -> tuple[int, int, Reason | None]:
+def _locate(span: TextSpan, text: str, starts: list[int], ends: list[int]) -> tuple[int, int, Reason | None]:
     """Return the half-open token range of a character span, or why there is none."""
     start, end, _ = span
     if not 0 <= start <= end <= len(text):
@@ -113,15 +107,15 @@ def _locate(span: CharSpan, text: str, starts: list[int], ends: list[int]) -> tu
     return first, last, None
 
 
-def to_char_spans(spans: Iterable[Span], tokens: Sequence[Token]) -> list[CharSpan]:
+def to_char_spans(spans: Iterable[Span], tokens: Sequence[Token]) -> list[TextSpan]:
     """Token spans as character spans from the first token's start to the last token's end.
 
     >>> to_char_spans([Span(0, 2, "LOC")], [Token(0, 3), Token(4, 8)])
-    [CharSpan(start=0, end=8, label='LOC')]
+    [TextSpan(start=0, end=8, label='LOC')]
     """
-    found: list[CharSpan] = []
+    converted: list[TextSpan] = []
     for start, end, label in spans:
         if not 0 <= start < end <= len(tokens):
             raise InvalidSpan(f"expected a token span inside 0..{len(tokens)}, got {start}..{end} ({label})")
-        found.append(CharSpan(tokens[start].start, tokens[end - 1].end, label))
-    return found
+        converted.append(TextSpan(tokens[start].start, tokens[end - 1].end, label))
+    return converted

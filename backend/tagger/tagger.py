@@ -1,35 +1,51 @@
-"""Text to potentials: the interface every tagger has, and the one that runs a trained network of ours."""
+"""Text to potentials: the interface that every tagger has, and what it returns. Free of torch."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
-from backend.tagger.errors import TaggerError
-from backend.tagger.features import hash_words
-from backend.tagger.language import LanguageGuess
-from backend.tagger.model import Model, load_model
-from backend.tagger.network import WordBatch
-from backend.tagger.options import TaggerOptions
-from backend.tagger.places import BUNDLED, Kind, model_directory, model_kind
-from backend.tagger.reading import Read, read_rounds
-from backend.tagger.seen import contains, fingerprint
-from backend.tagger.tagged import Tagged
+from backend.tagger.tokens import Token
 from conformal.labels import LabelSpace
-from conformal.trellis.potentials import Chain
+from conformal.trellis.potentials import Potentials
+from conformal.units import cut_units, unit_bounds
 
-__all__ = ["BUNDLED", "NetworkTagger", "Tagged", "Tagger", "load_tagger", "model_directory"]
 
-# With the rounds texts are read in, these bound the memory of a call.
-_BATCH_TOKENS = 4_096  # tokens, padding included, of one forward pass
-_WINDOW = 256  # a longer sentence is tagged in windows of this many tokens,
-_MARGIN = 32  # of which this many at each inner edge are context only
+@dataclass(frozen=True)
+class Tagged:
+    """A text as the chain sees it: tokens with offsets, potentials over them, the language.
+
+    `seen` says that the model was trained on this very text (METHODS 5.4), `whole` that its sentences are not units
+    of their own (METHODS 10.4).
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    potentials: Potentials
+    language: str
+    seen: bool = False
+    whole: bool = False
+
+    @property
+    def units(self) -> tuple[tuple[int, int], ...]:
+        """The token ranges that sets are made for: its sentences, or all of it."""
+        return unit_bounds(len(self.tokens), () if self.whole else self.boundaries)
+
+    def unit_chains(self) -> tuple[Potentials, ...]:
+        """Return the chain of each unit."""
+        return (self.potentials,) if self.whole else cut_units(self.potentials)
+
+    def char_bounds(self) -> list[tuple[int, int]]:
+        """Return where each unit begins and ends in characters: together they are the whole text."""
+        starts = [0, *(self.tokens[start].start for start, _ in self.units[1:]), len(self.text)]
+        return list(pairwise(starts))
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """The tokens that begin a further sentence."""
+        return self.potentials.boundaries
 
 
 class Tagger(Protocol):
@@ -61,161 +77,3 @@ class Tagger(Protocol):
 
     def potentials(self, texts: Sequence[str], *, languages: Sequence[str | None] | None = None) -> list[Tagged]:
         """Return one `Tagged` per text, in order; `languages` are what the tasks say, None where they do not."""
-
-
-class _Piece(NamedTuple):
-    """Tokens `start .. end - 1` of a text run through the network, of which `first .. last - 1` are kept."""
-
-    text: int
-    start: int
-    end: int
-    first: int
-    last: int
-
-
-class NetworkTagger:
-    """Runs a trained `Network`. One forward pass at a time unless `concurrency` allows more."""
-
-    def __init__(self, model: Model, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
-        if concurrency < 1:
-            raise TaggerError(f"expected a concurrency of at least 1, got {concurrency}")
-        network, info, self._seen = model
-        self._network = network
-        self.info = info
-        self._guess = LanguageGuess(info.languages if languages is None else languages)
-        self._running = threading.BoundedSemaphore(concurrency)
-        with torch.no_grad():
-            transitions, start, end = (t.double().numpy() for t in network.chain())
-        self.chain = Chain(transitions=transitions, start=start, end=end)
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.info.name
-
-    @property
-    def hash(self) -> str:
-        """Hash of weights and description."""
-        return self.info.hash
-
-    @property
-    def base_hash(self) -> str:
-        """The same: nothing is folded."""
-        return self.info.hash
-
-    @property
-    def ancestors(self) -> tuple[str, ...]:
-        """Hashes of the models that training began with."""
-        return self.info.ancestors
-
-    @property
-    def space(self) -> LabelSpace:
-        """The labels of the model."""
-        return self.info.space
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The languages that are told apart."""
-        return self._guess.languages
-
-    def potentials(self, texts: Sequence[str], *, languages: Sequence[str | None] | None = None) -> list[Tagged]:
-        """Tag texts. A text's potentials do not depend on the texts beside it, beyond the last bits of a float.
-
-        Raises InvalidText for anything that is not a str, and for a wrong number of languages.
-        """
-        tagged: list[Tagged] = []
-        for read in read_rounds(texts, self._guess, languages=languages):
-            tagged += self._tag(read)
-        return tagged
-
-    def _tag(self, texts: list[Read]) -> list[Tagged]:
-        emissions: list[npt.NDArray[np.float64]] = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
-        rows: dict[str, int] = {}
-        places = [
-            np.array([rows.setdefault(read.text[start:end], len(rows)) for start, end in read.tokens], np.int64)
-            for read in texts
-        ]
-        pieces = [piece for i, read in enumerate(texts) for piece in _pieces(i, len(read.tokens), read.boundaries)]
-        if pieces:
-            words = WordBatch.of(hash_words(list(rows), self.info.features))
-            with self._running, torch.inference_mode():
-                vectors = self._network.word_vectors(words)  # (U, mixed_width)
-                for group in _groups(pieces):
-                    self._run(group, vectors, places, emissions)
-        return [
-            Tagged(
-                read.text,
-                read.tokens,
-                self.chain.potentials(e, boundaries=read.boundaries),
-                read.language,
-                bool(read.tokens) and contains(self._seen, fingerprint(read.text, read.tokens)),
-            )
-            for read, e in zip(texts, emissions, strict=True)
-        ]
-
-    def _run(
-        self,
-        group: list[_Piece],
-        vectors: torch.Tensor,
-        places: list[npt.NDArray[np.int64]],
-        emissions: list[npt.NDArray[np.float64]],
-    ) -> None:
-        lengths = np.array([piece.end - piece.start for piece in group])
-        table = np.zeros((len(group), int(lengths.max())), np.int64)  # (B, N)
-        for row, piece in zip(table, group, strict=True):
-            row[: piece.end - piece.start] = places[piece.text][piece.start : piece.end]
-        found = self._network.emissions(vectors, torch.from_numpy(table), torch.from_numpy(lengths)).numpy()
-        for row, piece in zip(found, group, strict=True):
-            kept = row[piece.first - piece.start : piece.last - piece.start]
-            emissions[piece.text][piece.first : piece.last] = kept
-
-
-def _pieces(text: int, length: int, boundaries: tuple[int, ...]) -> Iterator[_Piece]:
-    """Cut a text into its sentences, and a long sentence into windows; depends on this text alone."""
-    for start, end in zip((0, *boundaries), (*boundaries, length), strict=True):
-        if end - start <= _WINDOW:
-            if end > start:
-                yield _Piece(text, start, end, start, end)
-            continue
-        step = _WINDOW - 2 * _MARGIN
-        for first in range(start, end, step):
-            last = min(first + step, end)
-            yield _Piece(text, max(start, first - _MARGIN), min(end, last + _MARGIN), first, last)
-
-
-def _groups(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Batches of similar length within the token budget."""
-    group: list[_Piece] = []
-    for piece in sorted(pieces, key=lambda p: p.start - p.end):
-        if group and (len(group) + 1) * (group[0].end - group[0].start) > _BATCH_TOKENS:
-            yield group
-            group = []
-        group.append(piece)
-    if group:
-        yield group
-
-
-def load_tagger(
-    model: str | Path = BUNDLED,
-    *,
-    languages: Sequence[str] | None = None,
-    concurrency: int = 1,
-    options: TaggerOptions | None = None,
-) -> Tagger:
-    """Load a tagger: `bundled`, the directory of a model made by `surespan train`, or a checkpoint of `transformers`.
-
-    A checkpoint is named by its folder or hub id. `languages` restricts language identification; without it, the
-    model's own. Raises InvalidModel.
-    """
-    kind = model_kind(model)
-    place = model_directory(model)
-    if kind is Kind.NETWORK:
-        return NetworkTagger(load_model(place), languages=languages, concurrency=concurrency)
-    # transformers takes seconds to import, which the bundled model need not wait for.
-    if kind is Kind.ENCODER:
-        from backend.tagger.encoder.saved import load_encoder_tagger  # noqa: PLC0415
-
-        return load_encoder_tagger(place, languages=languages, concurrency=concurrency, options=options)
-    from backend.tagger.hf.loading import load_checkpoint_tagger  # noqa: PLC0415
-
-    return load_checkpoint_tagger(str(model), languages=languages, concurrency=concurrency, options=options)

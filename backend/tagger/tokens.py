@@ -59,8 +59,8 @@ class _Classes(dict[int, str]):
     """Class letter by code point, filled on first use; `str.translate` reads it."""
 
     def __missing__(self, code: int) -> str:
-        found = self[code] = _class_of(chr(code))
-        return found
+        letter = self[code] = _class_of(chr(code))
+        return letter
 
 
 _CLASSES = _Classes()

@@ -264,13 +264,13 @@ class Trainer:
 
     def resume(self, directory: Path) -> int:
         """Continue from a checkpoint; return the epochs it holds. Refuses that of another recipe or of other data."""
-        found = read_checkpoint(directory, fingerprint=self._fingerprint())
-        if found is None:
+        saved = read_checkpoint(directory, fingerprint=self._fingerprint())
+        if saved is None:
             return 0
-        self._state = _State(**json.loads(found.state))
-        self.network.load_state_dict(found.now)
-        self._best = found.best
-        restore_optimizers(found, self._optimizers)
+        self._state = _State(**json.loads(saved.state))
+        self.network.load_state_dict(saved.now)
+        self._best = saved.best
+        restore_optimizers(saved, self._optimizers)
         return self._state.epoch
 
     def _fingerprint(self) -> str:
@@ -289,7 +289,7 @@ def evaluate(
         for group in batches(samples, budget=budget, rng=None):
             batch = _collate(corpus, group)
             emissions = network.emissions(network.word_vectors(batch.words), batch.places, batch.lengths)
-            found = best_labels(emissions, batch.lengths, transitions=transitions, start=start, end=end)
-            for sample, labels in zip(group, found, strict=True):
+            best = best_labels(emissions, batch.lengths, transitions=transitions, start=start, end=end)
+            for sample, labels in zip(group, best, strict=True):
                 counter.add(space.spans(sample.labels), space.spans(labels))
     return counter.total

@@ -56,8 +56,8 @@ def _private_directory() -> Path:
     """Return a directory only this user can write: cached code is loaded back, so nobody else may place it."""
     path = Path(tempfile.gettempdir()) / f"surespan-kernels-{os.getuid() if hasattr(os, 'getuid') else 0}"
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    if stat.S_ISDIR(found.st_mode) and ours and not found.st_mode & 0o077:
+    status = path.lstat()
+    ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    if stat.S_ISDIR(status.st_mode) and ours and not status.st_mode & 0o077:
         return path
     return Path(tempfile.mkdtemp(prefix="surespan-kernels-"))

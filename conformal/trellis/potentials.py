@@ -145,23 +145,23 @@ class Potentials:
 
     @classmethod
     def _join(cls, chain: Chain, emissions: npt.ArrayLike, boundaries: Sequence[int] | None) -> Potentials:
-        made = cls.__new__(cls)
-        made._fill(chain, emissions, boundaries)
-        return made
+        potentials = cls.__new__(cls)
+        potentials._fill(chain, emissions, boundaries)
+        return potentials
 
     def _fill(self, chain: Chain, emissions: npt.ArrayLike, boundaries: Sequence[int] | None) -> None:
         array = _checked(emissions, (None, chain.start.shape[0]), "emissions")
         N = array.shape[0]
         kinds = np.zeros(N, dtype=np.int8)
-        found = () if boundaries is None else tuple(sorted({int(j) for j in boundaries}))
-        for j in found:
+        starts = () if boundaries is None else tuple(sorted({int(j) for j in boundaries}))
+        for j in starts:
             if not 0 < j < N:
                 raise InvalidPotentials(f"expected boundaries inside 1..{N - 1}, got {j}")
             kinds[j] = 1
         kinds.setflags(write=False)
         object.__setattr__(self, "chain", chain)
         object.__setattr__(self, "emissions", array)
-        object.__setattr__(self, "boundaries", found)
+        object.__setattr__(self, "boundaries", starts)
         object.__setattr__(self, "kinds", kinds)
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from backend.errors import InvalidSetting
 from backend.settings import Settings, load_settings
-from conformal.names import METHODS
+from conformal.scores import METHODS
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +42,19 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
         ("ALPHA", "nan", "SURESPAN_ALPHA: expected a decimal number .*, got 'nan'"),
         ("ALPHA", "", "SURESPAN_ALPHA: expected a decimal number .*, got ''"),
         ("MAX_SHOWN", "0", "SURESPAN_MAX_SHOWN: expected a whole number of at least 1, got '0'"),
-        ("MAX_SHOWN", "many", "SURESPAN_MAX_SHOWN: expected a whole number, got 'many'"),
-        ("N_MIN", "1.5", "SURESPAN_N_MIN: expected a whole number, got '1.5'"),
-        ("TEXT_RETENTION", "0", "SURESPAN_TEXT_RETENTION: expected a whole number of at least 1, got '0'"),
-        ("TEXT_RETENTION", "99999", "SURESPAN_TEXT_RETENTION: expected at most 36500, got '99999'"),
+        ("MAX_SHOWN", "many", "SURESPAN_MAX_SHOWN: expected a whole number of at least 1, got 'many'"),
+        ("N_MIN", "1.5", "SURESPAN_N_MIN: expected a whole number of at least 1, got '1.5'"),
+        ("TEXT_RETENTION", "0", "SURESPAN_TEXT_RETENTION: expected a whole number from 1 to 36500, got '0'"),
+        ("TEXT_RETENTION", "99999", "SURESPAN_TEXT_RETENTION: expected a whole number from 1 to 36500, got '99999'"),
+        ("BLIND", "-0.5", "SURESPAN_BLIND: expected a number from 0 to 1, got '-0.5'"),
+        ("AUDIT_SHARE", "2", "SURESPAN_AUDIT_SHARE: expected a number from 0 to 1, got '2'"),
+        ("AUDIT_SHARE", "nan", "SURESPAN_AUDIT_SHARE: expected a number from 0 to 1, got 'nan'"),
+        ("SYNC_EVERY_MINUTES", "-1", "SURESPAN_SYNC_EVERY_MINUTES: expected a number of at least 0, got '-1'"),
+        ("REFIT_EVERY_MINUTES", "0", "SURESPAN_REFIT_EVERY_MINUTES: expected a number above 0, got '0'"),
+        ("MODEL_WAIT", "601", "SURESPAN_MODEL_WAIT: expected a number above 0, at most 600, got '601'"),
+        ("REFIT_EVERY_LABELS", "0", "SURESPAN_REFIT_EVERY_LABELS: expected a whole number of at least 1, got '0'"),
+        ("INT8", "maybe", "SURESPAN_INT8: expected true or false, got 'maybe'"),
+        ("DEVICE", "tpu", "SURESPAN_DEVICE: expected auto, cpu, cuda, cuda:0 and so on, or mps, got 'tpu'"),
         ("METHOD", "no such!", "SURESPAN_METHOD: expected a method among nc1, .*integrated.*, got 'no such!'"),
         ("METHOD", "nc1/nc9", "SURESPAN_METHOD: expected a span method after '/' among nc1, .*, got 'nc1/nc9'"),
         ("DATABASE_URL", "mysql://h/d", "SURESPAN_DATABASE_URL: expected sqlite:///.* or postgresql://"),
@@ -91,3 +100,22 @@ def test_reading_settings_touches_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     load_settings()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_number_says_its_range_and_takes_its_bounds() -> None:
+    """What is expected is right for the type: a value at a bound is taken, one beyond it is refused with the range."""
+    properties = Settings.model_json_schema(by_alias=False)["properties"]
+    seen = 0
+    for name, schema in properties.items():
+        kind = next((each for each in schema.get("anyOf", ()) if each["type"] != "null"), schema)
+        if kind.get("type") not in {"integer", "number"}:
+            continue
+        word = "a whole number" if kind["type"] == "integer" else "a number"
+        for bound, beyond in (("minimum", -1), ("maximum", 1)):
+            if bound in kind:
+                seen += 1
+                load_settings(**{name: kind[bound]})
+                with pytest.raises(InvalidSetting, match=rf": expected {word} (from|of at least|above) \S+") as refused:
+                    load_settings(**{name: kind[bound] + beyond})
+                assert f" {kind[bound]}" in str(refused.value)
+    assert seen > 20

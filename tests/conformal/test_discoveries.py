@@ -14,7 +14,7 @@ from conformal.discoveries import PValues, discover, reference_p_values, weakest
 from conformal.errors import InvalidArgument, InvalidLabels, InvalidScores
 from conformal.labels import LabelSpace, Span
 from conformal.trellis import Potentials
-from tests.conformal.trellis.oracles import probabilities
+from tests.support.oracles import probabilities
 
 SPACE = LabelSpace(["LOC", "PER"])
 scores = st.lists(st.integers(0, 6).map(float), min_size=1, max_size=25)

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformal.errors import InvalidArgument, InvalidScores, RankedListTooShort
-from conformal.integrated import decode_integrated, span_values, worst_parts
-from conformal.integrated_paper import keeps_all
-from conformal.joint import Reference
+from conformal.integrated import decode_integrated, span_values
 from conformal.labels import LabelSpace
 from conformal.lattice import Lattice
 from conformal.prediction import predict_set
 from conformal.quantile import ScoreTable
-from conformal.rows import EntityRows, TaskScores, score_task, task_rows
-from conformal.scores import METHODS, PART, Boundary, Method, Ranks, Tuned, hash_u
+from conformal.rows import EntityRows, UnitScores, score_unit, task_rows
+from conformal.scores import METHODS, PART, Boundary, Method, Ranks, Reference, Tuned, hash_u
+from conformal.scores.integrated import worst_parts
 from conformal.thresholds import Thresholds, calibrate
 from conformal.trellis import Potentials, entity_marginals, kbest
 from conformal.tuning import RankedLists, mean_size, tune, tuning_part
@@ -172,13 +171,13 @@ class Corpus:
         rng = np.random.default_rng(seed)
         self.texts = [text(rng, int(rng.integers(2, 7))) for _ in range(tasks)]
         self.truth: list[np.ndarray] = []
-        self.scores: list[TaskScores] = []
+        self.scores: list[UnitScores] = []
         for task, p in enumerate(self.texts):
             everything = kbest(p, 10**6)
             shares = np.exp(everything.log_probabilities)
             labels = everything.labels[rng.choice(shares.size, p=shares / shares.sum())]
             self.truth.append(labels)
-            self.scores.append(score_task(p, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6))
+            self.scores.append(score_unit(p, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6))
         u = [hash_u("draw", task) for task in range(tasks)]
         self.rows = task_rows(["en/1-10"] * tasks, self.scores, u=u)
         self.entities = EntityRows.join([each.entities for each in self.scores])
@@ -260,7 +259,7 @@ def test_tuning_searches_the_smallest_mean_set(corpus: Corpus) -> None:
         found = tune(Method(name, limit=200), rows, lists=lists, alpha="0.1")
         assert mean_size(found, rows, lists, "0.1") <= mean_size(plain, rows, lists, "0.1")
     with pytest.raises(InvalidArgument, match="one ranked list per task"):
-        tune(Method("raps+nc1"), rows, lists=lists.take(np.arange(5)))
+        tune(Method("raps+nc1"), rows, lists=RankedLists(logs[:5], lists.complete[:5]))
 
 
 def test_refusals(corpus: Corpus) -> None:
@@ -277,4 +276,3 @@ def test_refusals(corpus: Corpus) -> None:
     thresholds = calibrate(corpus.rows, corpus.entities, classes=SPACE.classes, method=Method("integrated"))
     with pytest.raises(RankedListTooShort, match="potentials"):
         predict_set(None, SPACE, stratum="en/1-10", thresholds=thresholds, alpha="0.1")
-    assert keeps_all(np.zeros(0, bool), np.array([0, 0])).tolist() == [True]  # no entity: kept vacuously

@@ -9,7 +9,7 @@ from conformal.errors import InvalidArgument, InvalidLabels, RankedListTooShort,
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
 from conformal.prediction import PredictionSet, predict_set, text_candidates
-from conformal.rows import EntityRows, TaskRows, score_task, task_rows
+from conformal.rows import EntityRows, TaskRows, score_unit, task_rows
 from conformal.scores import Boundary, Method
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
@@ -38,7 +38,7 @@ def calibrated(**options: object) -> Thresholds:
         best = kbest(potentials, 10**6)
         shares = np.exp(best.log_probabilities)
         labels = best.labels[rng.choice(best.count, p=shares / shares.sum())]
-        scored.append(score_task(potentials, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6, top_k=50))
+        scored.append(score_unit(potentials, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6, top_k=50))
     rows = task_rows(["en/1-10"] * 200, scored, u=rng.random(200))
     entities = EntityRows.join([scores.entities for scores in scored])
     return calibrate(rows, entities, classes=SPACE.classes, **options)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_every_method_predicts(name: str, boundary: Boundary, top_k: int | None)
         ["PER", "LOC", "O"] * 120,
         probability=rng.random(360),
         cumulative=rng.random(360),
-        place=rng.integers(1, 4, 360),
+        class_rank=rng.integers(1, 4, 360),
     )
     made = calibrate(
         rows,

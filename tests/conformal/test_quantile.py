@@ -19,7 +19,6 @@ from conformal.quantile import (
     exact_level,
     hierarchical_threshold,
     least_n,
-    merged,
     rank,
     threshold,
 )
@@ -184,22 +183,17 @@ def test_bad_scores_and_weights_are_refused() -> None:
         hierarchical_threshold([1.0], [0.5], "0.1")
     with pytest.raises(InvalidArgument, match="u in"):
         ScoreTable.of([1.0]).contains(0.0, "0.1", u=1.0)
-    with pytest.raises(InvalidArgument, match="equally weighted"):
-        merged([ScoreTable.hierarchical([1.0, 1.0], [2, 2])])
     with pytest.raises(InvalidArgument):
         rank(-1, "0.1")
 
 
-def test_effective_sample_size_and_merging() -> None:
+def test_effective_sample_size() -> None:
     assert effective_sample_size([2.0, 2.0, 2.0]) == pytest.approx(3.0)
     assert effective_sample_size([]) == 0.0
     weights = np.array([1.0, 2.0, 3.0])
     assert effective_sample_size(weights * 1e200) == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
     with pytest.raises(InvalidArgument):
         effective_sample_size([1.0, -1.0])
-    joined = merged([ScoreTable.of([3.0, 1.0]), ScoreTable.of([2.0])])
-    assert joined.scores.tolist() == [1.0, 2.0, 3.0]
-    assert merged([]).threshold("0.5") == inf
 
 
 def test_a_million_rows_answer_exactly() -> None:

@@ -35,7 +35,7 @@ def test_entity_scores_follow_their_definitions(classes: np.ndarray) -> None:
     for i in range(4):
         for w in range(4):
             at_least = [v for v in range(4) if p[i, v] >= p[i, w]]
-            assert scored.place[i, w] == len(at_least)
+            assert scored.class_rank[i, w] == len(at_least)
             assert scored.cumulative[i, w] == pytest.approx(sum(p[i, v] for v in at_least))
             assert scored.scores("nc3")[i, w] == len(at_least)
             assert np.exp(-scored.scores("nc1")[i, w]) == pytest.approx(p[i, w])
@@ -45,7 +45,7 @@ def test_entity_scores_follow_their_definitions(classes: np.ndarray) -> None:
 
 def test_junk_is_strange_for_every_class() -> None:
     junk = score_spans([[0.004, 0.002, 0.994]])
-    assert junk.place.tolist() == [[2, 3, 1]]
+    assert junk.class_rank.tolist() == [[2, 3, 1]]
     assert junk.cumulative[0, 0] == pytest.approx(0.998)
 
 
@@ -62,7 +62,7 @@ def test_candidates_are_all_spans_with_enough_entity_mass(chain: tuple[LabelSpac
     sums = {(a, b): marginals.of_span(a, b).sum() for a in range(N) for b in range(a + 1, N + 1)}
     expected = {key for key, total in sums.items() if total >= p_min} | {(s.start, s.end) for s in extra}
     assert set(found.keys) == expected
-    assert found.keys == sorted(found.keys)
+    assert list(found.keys) == sorted(found.keys)
     assert found.probabilities.shape == (len(expected), len(space.classes) + 1)
     for key, row in zip(found.keys, found.probabilities, strict=True):
         np.testing.assert_array_equal(row[:-1], marginals.of_span(*key))

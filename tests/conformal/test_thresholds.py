@@ -21,7 +21,7 @@ from conformal.errors import (
 )
 from conformal.labels import LabelSpace, Span
 from conformal.quantile import ScoreTable
-from conformal.rows import EntityRows, TaskRows, score_task, task_rows
+from conformal.rows import EntityRows, TaskRows, score_unit, task_rows
 from conformal.scores import Boundary, Method
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod, score_spans
@@ -148,7 +148,7 @@ def test_a_task_is_scored_as_a_labeling_and_by_entity() -> None:
     marginals = entity_marginals(potentials, space)
     for r in (0, 1, 17, 200):
         spans = space.spans(best.labels[r])
-        found = score_task(potentials, space, spans=spans, task=3, limit=10**6)
+        found = score_unit(potentials, space, spans=spans, task=3, limit=10**6)
         assert found.rank == r + 1
         assert found.log_probability == best.log_probabilities[r] == log_probability(potentials, best.labels[r])
         assert found.cumulative == np.cumsum(np.exp(best.log_probabilities[: r + 1]))[-1]
@@ -159,16 +159,16 @@ def test_a_task_is_scored_as_a_labeling_and_by_entity() -> None:
             assert rows.labels[i] == span.label
             row = marginals.of_span(span.start, span.end)
             assert rows.scored.probability[i] == row[space.classes.index(span.label)]
-            place = score_spans([[*row, max(0.0, 1 - row.sum())]]).place[0, space.classes.index(span.label)]
-            assert rows.scored.place[i] == place
+            class_rank = score_spans([[*row, max(0.0, 1 - row.sum())]]).class_rank[0, space.classes.index(span.label)]
+            assert rows.scored.class_rank[i] == class_rank
             assert 1 <= rows.rank[i] <= r + 1
         assert set(rows.labels[len(spans) :]) <= {"O"}
-    assert score_task(potentials, space, spans=space.spans(best.labels[200]), limit=100).rank == 0
+    assert score_unit(potentials, space, spans=space.spans(best.labels[200]), limit=100).rank == 0
 
 
 def test_labels_out_of_reach_are_counted() -> None:
     space, potentials = space_and_chain()
-    lost = score_task(potentials, space, spans=[Span(0, 1, "PER")], lost=["LOC"])
+    lost = score_unit(potentials, space, spans=[Span(0, 1, "PER")], lost=["LOC"])
     assert not lost.expressible
     assert (lost.log_probability, lost.rank) == (-np.inf, 0)
     assert lost.entities.labels.count("LOC") == 1
@@ -176,19 +176,19 @@ def test_labels_out_of_reach_are_counted() -> None:
     for name in ("nc1", "nc2", "nc3"):
         assert lost.entities.scored.scores(name)[at] == np.inf
         assert np.isfinite(lost.entities.scored.scores(name)[0])
-    overlapping = score_task(potentials, space, spans=[Span(0, 2, "PER"), Span(1, 3, "LOC")])
+    overlapping = score_unit(potentials, space, spans=[Span(0, 2, "PER"), Span(1, 3, "LOC")])
     assert not overlapping.expressible
     assert np.all(np.isfinite(overlapping.entities.scored.scores("nc1")))
     rows = task_rows(["en/1-10", "en/1-10"], [lost, overlapping])
     made = calibrate(rows, classes=space.classes, n_min=2)
     assert made.threshold("en/1-10", "0.4") == np.inf
     assert made.pool("en/1-10").unreachable == 1.0
-    unknown_class = score_task(potentials, space, spans=[Span(0, 1, "PER")], inexpressible=True)
+    unknown_class = score_unit(potentials, space, spans=[Span(0, 1, "PER")], inexpressible=True)
     assert not unknown_class.expressible
     assert np.isfinite(unknown_class.entities.scored.scores("nc1")[0])
-    top = score_task(potentials, space, spans=[Span(0, 1, "PER")], top_k=5)
+    top = score_unit(potentials, space, spans=[Span(0, 1, "PER")], top_k=5)
     assert 0 < top.mass < 1
-    nothing = score_task(space_and_chain(0)[1], space, spans=[])
+    nothing = score_unit(space_and_chain(0)[1], space, spans=[])
     assert (nothing.log_probability, nothing.rank, len(nothing.entities)) == (0.0, 1, 0)
 
 
@@ -260,7 +260,7 @@ def test_bad_input_is_refused() -> None:
         rows_of([("en/1-10", np.nan)])
     with pytest.raises(InvalidScores, match="at most 0"):
         rows_of([("en/1-10", -0.5)])
-    with pytest.raises(InvalidScores, match="cumulative and place"):
+    with pytest.raises(InvalidScores, match="cumulative and class_rank"):
         calibrate(good, entities_of([(0, "PER", 0.5)]), classes=CLASSES, entity_method=EntityMethod("nc2"))
     with pytest.raises(InvalidArgument, match="expected u"):
         calibrate(good, classes=CLASSES, method=Method("nc3", Boundary.SMOOTHED))
@@ -274,17 +274,17 @@ def test_bad_input_is_refused() -> None:
         EntityRows.of([0, 1], ["PER"], probability=[0.5])
     with pytest.raises(InvalidScores, match="1 task numbers"):
         entities_of([(0, "PER", 0.5)]).with_tasks([1, 2])
-    with pytest.raises(InvalidArgument, match="one cell per task"):
+    with pytest.raises(InvalidArgument, match="one cell per row"):
         good.with_cells([])
-    with pytest.raises(InvalidScores, match="places"):
-        EntityRows.of([0], ["PER"], probability=[0.5], place=[1, 2])
-    with pytest.raises(InvalidArgument, match="one cell per task"):
+    with pytest.raises(InvalidScores, match="ranks of classes and labelings"):
+        EntityRows.of([0], ["PER"], probability=[0.5], class_rank=[1, 2])
+    with pytest.raises(InvalidArgument, match="one cell per unit"):
         task_rows(["a"], [])
     space, potentials = space_and_chain()
     with pytest.raises(InvalidLabels):
-        score_task(potentials, space, spans=[Span(0, 1, "XXX")])
+        score_unit(potentials, space, spans=[Span(0, 1, "XXX")])
     with pytest.raises(InvalidLabels, match="inside"):
-        score_task(potentials, space, spans=[Span(3, 9, "PER")])
+        score_unit(potentials, space, spans=[Span(3, 9, "PER")])
 
 
 def test_damaged_bytes_are_refused() -> None:

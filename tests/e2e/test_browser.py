@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 
+from backend.domain.records import LabelRecord, TextSpan
 from backend.store import Store
 from backend.store.labels import label_history, list_labels
 from backend.store.projects import find_project
 from backend.store.rows import StoredRow, live_rows
 from backend.store.tables import CalibrationCell, CalibrationScore, Task
-from backend.store.types import LabelRecord, TextSpan
-from tests.e2e.editor import Editor
-from tests.e2e.parts import LabelStudioServer, Project, Service, wait_for
+from tests.support.editor import Editor
+from tests.support.label_studio import LabelStudioServer, Project, Service
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
 
-    from tests.e2e.conftest import ProjectFactory, ServiceFactory
+    from tests.support.end_to_end import ProjectFactory, ServiceFactory
 
 KEYS = {"PER": "1", "ORG": "2", "LOC": "3", "MISC": "4"}
 REFIT_AFTER = 12
@@ -129,7 +130,7 @@ class Annotator:
 
     def see_tabs(self, number: int) -> list[str]:
         """Make sure that there are so many tabs, and return their names."""
-        wait_for(lambda: len(self.editor.tabs()) == number, f"{number} tabs are shown", seconds=20)
+        wait_for(lambda: len(self.editor.tabs()) == number, f"{number} tabs are shown")
         return self.editor.tabs()
 
     def alternative(self) -> None:
@@ -295,15 +296,15 @@ class Annotator:
 
 
 @pytest.fixture(scope="module")
-def afternoon(service: ServiceFactory, project: ProjectFactory, context: BrowserContext) -> Afternoon:
-    surespan = service(
+def afternoon(start_service: ServiceFactory, make_project: ProjectFactory, context: BrowserContext) -> Afternoon:
+    surespan = start_service(
         SURESPAN_ALPHA="0.1",
         SURESPAN_BLIND="0.25",
         SURESPAN_N_MIN="9",
         SURESPAN_REFIT_EVERY_LABELS=str(REFIT_AFTER),
         SURESPAN_REFIT_EVERY_MINUTES="600",
     )
-    work = project(TEXTS, title="An afternoon")
+    work = make_project(TEXTS, title="An afternoon")
     version = surespan.connect(work)["model_version"]
     with surespan.open_store() as store, store.read() as session:
         blind = session.execute(sa.select(Task.external_id).where(Task.blind.is_(True))).scalars()
@@ -384,7 +385,7 @@ def test_history_keeps_what_was_changed_and_deleted(afternoon: Afternoon, store:
 
 
 def test_calibration_rows_hold_the_scores_of_the_labels(afternoon: Afternoon, store: Store) -> None:
-    from backend.tagger.tagger import load_tagger  # noqa: PLC0415 - torch is needed here only
+    from backend.tagger.loading import load_tagger  # noqa: PLC0415 - torch is needed here only
     from conformal import kbest  # noqa: PLC0415
     from conformal.scores import DEFAULT_LIMIT  # noqa: PLC0415
 

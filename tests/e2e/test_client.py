@@ -9,8 +9,8 @@ import pytest
 
 from backend.errors import LabelStudioError
 from backend.labelstudio.client import LabelStudio, project_uid
-from tests.e2e.conftest import ProjectFactory
-from tests.e2e.parts import LabelStudioServer
+from tests.support.end_to_end import ProjectFactory
+from tests.support.label_studio import LabelStudioServer
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 TEXTS = [f"Maria {i} lives in Paris." for i in range(7)]
@@ -22,16 +22,18 @@ def client(label_studio: LabelStudioServer) -> Iterator[LabelStudio]:
         yield made
 
 
-def test_the_uid_is_the_one_that_backends_are_told(client: LabelStudio, project: ProjectFactory) -> None:
-    made = project()
+def test_the_uid_is_the_one_that_backends_are_told(client: LabelStudio, make_project: ProjectFactory) -> None:
+    made = make_project()
     assert client.http.token_kind == "personal"
     assert project_uid(client.project(made.id)) == made.uid
     with pytest.raises(LabelStudioError, match="got 404"):
         client.project(999_999)
 
 
-def test_pages_miss_nothing_and_repeat_nothing_while_people_work(client: LabelStudio, project: ProjectFactory) -> None:
-    made = project(TEXTS)
+def test_pages_miss_nothing_and_repeat_nothing_while_people_work(
+    client: LabelStudio, make_project: ProjectFactory
+) -> None:
+    made = make_project(TEXTS)
     seen: list[int] = []
     for page in client.tasks_after(made.id, size=2):
         seen += [int(task["id"]) for task in page]
@@ -41,8 +43,10 @@ def test_pages_miss_nothing_and_repeat_nothing_while_people_work(client: LabelSt
     assert seen == list(made.tasks)
 
 
-def test_every_change_is_found_also_of_many_tasks_at_one_instant(client: LabelStudio, project: ProjectFactory) -> None:
-    made = project(TEXTS)
+def test_every_change_is_found_also_of_many_tasks_at_one_instant(
+    client: LabelStudio, make_project: ProjectFactory
+) -> None:
+    made = make_project(TEXTS)
     assert (
         client.import_predictions(made.id, [{"task": t, "result": [], "model_version": "v"} for t in made.tasks]) == 7
     )
@@ -58,8 +62,8 @@ def test_every_change_is_found_also_of_many_tasks_at_one_instant(client: LabelSt
     assert {int(task["id"]) for page in later for task in page} == set(made.tasks[:5])
 
 
-def test_what_moves_the_time_of_a_task_and_what_does_not(client: LabelStudio, project: ProjectFactory) -> None:
-    made = project(TEXTS[:1])
+def test_what_moves_the_time_of_a_task_and_what_does_not(client: LabelStudio, make_project: ProjectFactory) -> None:
+    made = make_project(TEXTS[:1])
     (number,) = made.tasks
 
     def moment() -> str:
@@ -86,16 +90,16 @@ def test_what_moves_the_time_of_a_task_and_what_does_not(client: LabelStudio, pr
     assert task["draft_exists"] is True
 
 
-def test_invalid_predictions_are_dropped_without_a_word(client: LabelStudio, project: ProjectFactory) -> None:
-    made = project(TEXTS[:1])
+def test_invalid_predictions_are_dropped_without_a_word(client: LabelStudio, make_project: ProjectFactory) -> None:
+    made = make_project(TEXTS[:1])
     wrong = {"id": "x", "from_name": "no", "to_name": "text", "type": "labels", "value": {"start": 0, "end": 1}}
     good = {"task": made.tasks[0], "result": [], "model_version": "v"}
     assert client.import_predictions(made.id, [good | {"result": [wrong]}, good]) == 1
 
 
-def test_an_annotation_whose_prediction_is_gone_is_refused(client: LabelStudio, project: ProjectFactory) -> None:
+def test_an_annotation_whose_prediction_is_gone_is_refused(client: LabelStudio, make_project: ProjectFactory) -> None:
     """Why superseded predictions are not removed while somebody may have them open."""
-    made = project(TEXTS[:1])
+    made = make_project(TEXTS[:1])
     client.import_predictions(made.id, [{"task": made.tasks[0], "result": [], "model_version": "v"}])
     (task,) = client.pick_tasks(made.id, made.tasks)
     shown = task["predictions"][0]["id"]

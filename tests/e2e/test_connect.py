@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from backend.connect import PARAGRAPH
+from backend.connection.connect import PARAGRAPH
 from backend.store.jobs import enqueue_job
 from backend.store.labels import list_labels
 from backend.store.projects import find_project
 from backend.store.state import get_state
 from backend.store.tables import CalibrationCell, CalibrationScore
 from backend.store.tables import Project as ProjectRow
-from tests.e2e.commands import surespan, surespan_json
-from tests.e2e.conftest import ProjectFactory, ServiceFactory
-from tests.e2e.parts import UNFLAGGED, LabelStudioServer, Project, Service, wait_for
+from tests.support.commands import surespan, surespan_json
+from tests.support.end_to_end import ProjectFactory
+from tests.support.label_studio import UNFLAGGED, LabelStudioServer, Project, Service
+from tests.support.waiting import wait_for
 
 TEXTS = [
     "Jordan Miller met Angela Merkel in Berlin on Monday.",
@@ -37,9 +38,9 @@ REGION = {
 
 
 @pytest.fixture(scope="module")
-def running(service: ServiceFactory) -> Service:
+def running(showing_service: Service) -> Service:
     """A service that shows everything: blind tasks have tests of their own."""
-    return service(SURESPAN_BLIND="0", SURESPAN_AT_WORK_MINUTES="0", SURESPAN_REFIT_EVERY_LABELS="1000")
+    return showing_service
 
 
 def everything(project: Project) -> dict[str, Any]:
@@ -73,9 +74,9 @@ def predicted(project: Project) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("personal", [False, True], ids=["legacy token", "personal access token"])
 def test_connecting_twice_is_connecting_once_and_disconnecting_takes_it_back(
-    running: Service, project: ProjectFactory, label_studio: LabelStudioServer, personal: bool
+    running: Service, make_project: ProjectFactory, label_studio: LabelStudioServer, personal: bool
 ) -> None:
-    work = project(TEXTS, label_config=PLAIN, sampling="Sequential sampling")
+    work = make_project(TEXTS, label_config=PLAIN, sampling="Sequential sampling")
     label_studio.call("PATCH", f"/api/projects/{work.id}/", {"expert_instruction": "<p>Be kind.</p>"})
     before = everything(work)
     key = label_studio.personal_token if personal else label_studio.account.token
@@ -107,8 +108,8 @@ def test_connecting_twice_is_connecting_once_and_disconnecting_takes_it_back(
     assert surespan_json(running, "disconnect", "--project", str(work.id))["changes"] == []
 
 
-def test_what_someone_changed_since_is_left_to_them(running: Service, project: ProjectFactory) -> None:
-    work = project(TEXTS[:1], label_config=PLAIN, sampling="Sequential sampling")
+def test_what_someone_changed_since_is_left_to_them(running: Service, make_project: ProjectFactory) -> None:
+    work = make_project(TEXTS[:1], label_config=PLAIN, sampling="Sequential sampling")
     surespan_json(running, "connect", "--project", str(work.id), "--yes")
     theirs = {"sampling": "Uncertainty sampling", "expert_instruction": f"{PARAGRAPH}<p>New rule.</p>"}
     work.server.call("PATCH", f"/api/projects/{work.id}/", theirs)
@@ -117,14 +118,14 @@ def test_what_someone_changed_since_is_left_to_them(running: Service, project: P
     assert after["sampling"] == "Uncertainty sampling"
     assert after["expert_instruction"] == "<p>New rule.</p>"
     assert after["label_config"] == PLAIN
-    assert done["left"] == ["sampling was changed since, so it stays as it is"]
+    assert done["left"] == ["sampling has been changed since, so it stays as it is"]
 
 
 @pytest.mark.parametrize("token", ["0" * 40, "eyJ.eyJ.abc"], ids=["legacy", "personal"])
 def test_a_wrong_token_is_named_with_its_remedy_and_never_repeated(
-    running: Service, project: ProjectFactory, token: str
+    running: Service, make_project: ProjectFactory, token: str
 ) -> None:
-    work = project(TEXTS[:1])
+    work = make_project(TEXTS[:1])
     said = surespan(running, "connect", "--project", str(work.id), fails=True, LABEL_STUDIO_API_KEY=token)
     assert "LABEL_STUDIO_API_KEY" in said
     assert "Account & Settings" in said
@@ -134,9 +135,9 @@ def test_a_wrong_token_is_named_with_its_remedy_and_never_repeated(
 
 
 def test_predictions_are_stored_so_that_every_view_of_label_studio_shows_the_best_one(
-    running: Service, project: ProjectFactory
+    running: Service, make_project: ProjectFactory
 ) -> None:
-    work = project(TEXTS)
+    work = make_project(TEXTS)
     surespan_json(running, "connect", "--project", str(work.id), "--yes")
     tasks = predicted(work)
     version = work.details["model_version"]
@@ -159,9 +160,9 @@ def test_predictions_are_stored_so_that_every_view_of_label_studio_shows_the_bes
 
 
 def test_what_label_studio_fetched_while_it_was_published_does_not_stay_twice(
-    running: Service, project: ProjectFactory
+    running: Service, make_project: ProjectFactory
 ) -> None:
-    work = project(TEXTS[:2])
+    work = make_project(TEXTS[:2])
     running.connect(work)
     once = {task["id"]: [each["model_version"] for each in task["predictions"]] for task in predicted(work)}
 
@@ -192,9 +193,9 @@ def test_what_label_studio_fetched_while_it_was_published_does_not_stay_twice(
 
 
 def test_annotations_made_of_predictions_are_one_a_task_and_never_evidence(
-    running: Service, project: ProjectFactory
+    running: Service, make_project: ProjectFactory
 ) -> None:
-    work = project(TEXTS)
+    work = make_project(TEXTS)
     surespan_json(running, "connect", "--project", str(work.id), "--yes")
     predicted(work)
     version = work.details["model_version"]
@@ -219,11 +220,11 @@ def test_annotations_made_of_predictions_are_one_a_task_and_never_evidence(
 
 
 def test_labels_that_were_there_are_taken_in_and_calibrate_only_if_the_lead_vouches_for_them(
-    running: Service, project: ProjectFactory
+    running: Service, make_project: ProjectFactory
 ) -> None:
     found = {}
     for vouched in (False, True):
-        work = project(TEXTS, sampling="Sequential sampling")
+        work = make_project(TEXTS, sampling="Sequential sampling")
         for task in work.tasks[:3]:
             work.server.annotate(task, [])
         options = ["--sampling", "uniform", *(["--random-order"] if vouched else [])]

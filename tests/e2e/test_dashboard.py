@@ -19,9 +19,8 @@ from backend.app import create_app, service_of
 from backend.settings import load_settings
 from backend.store import Store
 from backend.store.schema import upgrade
-from tests.backend.dashboard.populated import UID, populate
-from tests.backend.http.running import running
-from tests.backend.store.conftest import postgresql  # noqa: F401 - a fixture
+from tests.support.populated import UID, populate
+from tests.support.running import running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -57,10 +56,8 @@ class Watched:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until the charts are drawn."""
+        """Wait until the page is there."""
         self.page.wait_for_load_state("load")
-        if self.page.locator("script[data-chart]").count():
-            self.page.wait_for_selector("html[data-charts=drawn]", state="attached")
 
     def has(self, text: str) -> None:
         assert text in self.page.locator("main").inner_text()
@@ -130,10 +127,21 @@ def test_every_page_opens_and_charts_are_drawn(watched: Watched) -> None:
         watched.open(path)
         assert watched.page.locator("h1").count() == 1
     watched.open(PAGES["project"])
-    charts = watched.page.locator(".chart")
+    charts = watched.page.locator("svg.chart")
     assert charts.count() == 7
     for place in range(7):
-        assert charts.nth(place).locator("svg.main-svg").count() > 0
+        card = charts.nth(place).locator("xpath=ancestor::article").bounding_box()
+        marks = charts.nth(place).locator(".dot, .bar")
+        assert marks.count() > 0
+        for mark in marks.all():
+            box = mark.bounding_box()
+            # Drawn, and inside its card.
+            assert card is not None
+            assert box is not None
+            assert box["width"] > 0
+            assert card["x"] <= box["x"]
+            assert box["x"] + box["width"] <= card["x"] + card["width"]
+            assert card["y"] <= box["y"] <= card["y"] + card["height"]
     picture(watched.page, "project-drawn")
     watched.has("The guarantee is your own.")
 
@@ -155,10 +163,10 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
     watched.has("Change alpha of")
     page.get_by_role("button", name="Change alpha to 0.2").click()
     watched.settle()
-    watched.has("Alpha 0.2 is asked for; sets are served at 0.1")
+    watched.has("Alpha 0.2 has been requested; sets are served at 0.1")
     page.locator("summary", has_text="Threshold history").click()
     page.get_by_role("link", name="Roll back to version 1").click()
-    page.get_by_role("link", name="Leave it as it is").click()
+    page.get_by_role("link", name="Cancel").click()
     watched.settle()
     page.locator("summary", has_text="Threshold history").click()
     page.get_by_role("link", name="Roll back to version 1").click()
@@ -169,7 +177,7 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
     watched.has("Is the label of task 1000 right as it is?")
     page.get_by_role("button", name="It is right").click()
     watched.settle()
-    watched.has("The label is kept as right and leaves the list")
+    watched.has("The label counts as right and leaves the list")
     assert page.get_by_role("link", name="The label of task 1000 is right").count() == 0
     assert page.get_by_role("link", name="The label of task 1001 is right").count() == 1
     history = page.locator("article", has=page.locator("#actions")).locator("tbody tr")
@@ -177,10 +185,10 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
         [who, what]
         for what in (
             "found a label right at a second look",
-            "serve an earlier version",
-            "alpha",
-            "reconcile",
-            "fit thresholds again",
+            "rolled back to an earlier version",
+            "changed alpha",
+            "reconciled with Label Studio",
+            "refitted thresholds",
         )
     ]
     assert page.url.startswith(base)
@@ -243,10 +251,12 @@ def test_pages_are_accessible(browser: Browser, base: str, scheme: Any, viewport
 
 
 @pytest.mark.parametrize("base", ["sqlite"], indirect=True)
-def test_without_javascript_the_numbers_are_there(browser: Browser, base: str) -> None:
+def test_pages_have_no_script_and_need_none(browser: Browser, base: str) -> None:
     context = make_context(browser, java_script_enabled=False)
     page = context.new_page()
     page.goto(base + PAGES["project"])
+    assert page.locator("script").count() == 0
+    assert page.locator("svg.chart").first.is_visible()
     page.locator("summary").first.click()
     assert page.locator("article details table").first.is_visible()
     context.close()

@@ -17,7 +17,8 @@ import pytest
 
 from backend.demo.install import ENVIRONMENT, label_studio_command
 from backend.demo.processes import free_port, is_free
-from tests.e2e.parts import ROOT, missing, wait_for
+from tests.support.label_studio import ROOT, missing
+from tests.support.waiting import wait_for
 
 READY = "What to look at"
 SECONDS = 300.0
@@ -113,6 +114,6 @@ def test_the_demo_stands_stops_and_goes_on(demo: Demo, tmp_path: Path) -> None:
     )
     assert second.returncode == 0, second.stdout + second.stderr
     assert "nothing was changed" in second.stdout
-    assert "Made the project" not in second.stdout
+    assert "Created project" not in second.stdout
     assert demo.notes() == notes
     assert is_free(demo.port)

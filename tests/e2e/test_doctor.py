@@ -15,15 +15,15 @@ from sqlalchemy.orm import Session
 
 from backend.cli import main
 from backend.demo.processes import free_port
+from backend.domain.records import EventRecord
 from backend.labelstudio.payloads import InvalidPayload
 from backend.store import Store
-from backend.store.events import Outcome, process_events, store_event
+from backend.store.events import EventOutcome, process_events, store_event
 from backend.store.schema import downgrade, upgrade
-from backend.store.types import EventRecord
-from tests.backend.doctor.tokens import web_token
-from tests.e2e.commands import surespan_json
-from tests.e2e.conftest import ProjectFactory, ServiceFactory
-from tests.e2e.parts import FLAGGED, UNFLAGGED, Project, Service
+from tests.support.commands import surespan_json
+from tests.support.end_to_end import ProjectFactory, ServiceFactory
+from tests.support.label_studio import FLAGGED, UNFLAGGED, Project, Service
+from tests.support.tokens import web_token
 
 TEXT = "a text nobody may read"
 NAMES = ("SURESPAN_", "BASIC_AUTH_", "LABEL_STUDIO_")
@@ -77,10 +77,10 @@ class Doctor:
 
 
 @pytest.fixture(scope="module")
-def doctor(service: ServiceFactory, project: ProjectFactory) -> Doctor:
+def doctor(start_service: ServiceFactory, make_project: ProjectFactory) -> Doctor:
     """A sound set-up; nobody works on its inbox, so that what is planted there stays."""
-    running = service(SURESPAN_WORKER="false")
-    work = project([], label_config=FLAGGED)
+    running = start_service(SURESPAN_WORKER="false")
+    work = make_project([], label_config=FLAGGED)
     options = ("--backend-url", running.url, "--sampling", "keep", "--yes")
     surespan_json(running, "connect", "--project", str(work.id), *options)
     return Doctor(running, work)
@@ -158,10 +158,10 @@ def titled(doctor: Doctor, name: str) -> Iterator[None]:
 def dead_event(doctor: Doctor) -> Iterator[None]:
     """An event that processing gives up on, as a payload does that cannot be read; replayed and gone afterwards."""
 
-    def refuse(_session: Session, event: EventRecord) -> Outcome:
+    def refuse(_session: Session, event: EventRecord) -> EventOutcome:
         if event.project_key == "424242":
             raise InvalidPayload("an annotation", "none")
-        return Outcome.SKIPPED
+        return EventOutcome.SKIPPED
 
     with doctor.service.open_store() as store:
         store_event(store, {"action": "ANNOTATION_CREATED", "project": {"id": 424242}, "task": {"data": TEXT}})
@@ -170,8 +170,8 @@ def dead_event(doctor: Doctor) -> Iterator[None]:
             yield
         finally:
             said = CliRunner().invoke(main, ["sync", "--dead", "--json"], env=doctor.environment())
-            assert json.loads(said.stdout) == {"replayed": 1}
-            process_events(store, lambda *_: Outcome.SKIPPED, worker="test")
+            assert json.loads(said.stdout) == {"replayed": 1, "labels": 0, "jobs": 0}
+            process_events(store, lambda *_: EventOutcome.SKIPPED, worker="test")
 
 
 def setting(**environment: str) -> Plant:
@@ -200,11 +200,11 @@ FIVE_MINUTES = web_token(token_type="access", exp=4_000_000_000)
 FAULTS = [
     Fault(setting(LABEL_STUDIO_API_KEY="0" * 40), "token", "refuses this legacy token", "Account & Settings"),
     Fault(setting(LABEL_STUDIO_API_KEY=EXPIRED), "token", "expired on 2023-11-14", "Account & Settings"),
-    Fault(setting(LABEL_STUDIO_API_KEY=FIVE_MINUTES), "token", "lives five minutes", "Account & Settings"),
+    Fault(setting(LABEL_STUDIO_API_KEY=FIVE_MINUTES), "token", "is valid for five minutes", "Account & Settings"),
     Fault(setting(LABEL_STUDIO_URL="http://127.0.0.1:1"), "label-studio", "does not answer", "LABEL_STUDIO_URL"),
     Fault(setting(SURESPAN_WEBHOOK_SECRET="another"), "credentials", "refuses SURESPAN_WEBHOOK_SECRET", "restart"),
     Fault(setting(BASIC_AUTH_PASS="another"), "credentials", "refuses BASIC_AUTH_USER", "restart"),
-    Fault(setting(SURESPAN_MIN_FREE_MB="1000000000"), "disk", "MB are free for the database", "free space"),
+    Fault(setting(SURESPAN_MIN_FREE_MB="1000000000"), "disk", "MB free for the database", "free space"),
     Fault(setting(SURESPAN_WEBHOOK_SECRET=""), "settings", "every event is refused", "SURESPAN_WEBHOOK_SECRET"),
     Fault(setting(SURESPAN_ALPHA="2"), "settings", "SURESPAN_ALPHA: expected", "correct the variable"),
     Fault(old_schema, "schema", "expected schema", "surespan db upgrade"),
@@ -266,8 +266,8 @@ def test_an_address_that_label_studio_may_not_call_is_named(doctor: Doctor) -> N
     assert [[each["id"] for each in part] for part in after] == [[each["id"] for each in part] for part in before]
 
 
-def test_a_project_that_is_not_connected_or_not_there_is_named(doctor: Doctor, project: ProjectFactory) -> None:
-    stranger = project([], label_config=FLAGGED)
+def test_a_project_that_is_not_connected_or_not_there_is_named(doctor: Doctor, make_project: ProjectFactory) -> None:
+    stranger = make_project([], label_config=FLAGGED)
     code, found, _ = doctor.examine("--project", str(stranger.id), "--project", "999999")
     assert code == 1
     by_project = {each["project"]: each for each in found["project"]}
@@ -295,7 +295,7 @@ def test_without_a_token_the_local_checks_run_and_ordering_is_said_to_be_off(doc
     code, found, _ = doctor.examine(LABEL_STUDIO_API_KEY="")
     assert code == 0
     assert found["token"][0]["state"] == "skipped"
-    assert "ordering is off" in found["token"][0]["found"]
+    assert "cannot be asked" in found["token"][0]["found"]
     assert "LABEL_STUDIO_API_KEY" in found["token"][0]["remedy"]
     assert {"webhook", "version", "address", "labels"} <= states(found, "skipped")
     assert {"settings", "database", "schema", "inbox", "service", "label-studio"} <= states(found, "ok")

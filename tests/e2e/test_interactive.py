@@ -8,13 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from backend.store.tables import Task
-from tests.e2e.editor import Editor
-from tests.e2e.parts import FLAGGED, LabelStudioServer, Project
+from tests.support.editor import Editor
+from tests.support.label_studio import FLAGGED, LabelStudioServer, Project, Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.e2e.conftest import ProjectFactory, ServiceFactory
+    from tests.support.end_to_end import ProjectFactory
 
 SMART = FLAGGED.replace('name="label" toName="text"', 'name="label" toName="text" smart="true"')
 TEXTS = [f"{name} visited Paris with Alice Cooper {n} times." for n in range(2, 12) for name in ("Sydney", "Jordan")]
@@ -29,16 +29,17 @@ class Wired(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def wired(service: ServiceFactory, project: ProjectFactory, label_studio: LabelStudioServer) -> Wired:
-    surespan = service(SURESPAN_BLIND="0.5")
-    work = project(TEXTS, label_config=SMART, title="Suggestions")
+def wired(blind_service: Service, make_project: ProjectFactory, label_studio: LabelStudioServer) -> Wired:
+    surespan = blind_service
+    work = make_project(TEXTS, label_config=SMART, title="Suggestions")
     surespan.connect(work)
     (backend,) = label_studio.call("GET", "/api/ml/", project=work.id)
     fields = {"project": work.id, "url": backend["url"], "title": backend["title"], "is_interactive": True}
     auth = {"auth_method": "BASIC_AUTH", "basic_auth_user": surespan.user, "basic_auth_pass": surespan.password}
     assert label_studio.call("PATCH", f"/api/ml/{backend['id']}", fields | auth)["is_interactive"]
     with surespan.open_store() as store, store.read() as session:
-        rows = session.execute(sa.select(Task.external_id, Task.blind).order_by(Task.id)).all()
+        mine = Task.external_id.in_([str(task) for task in work.tasks])
+        rows = session.execute(sa.select(Task.external_id, Task.blind).where(mine).order_by(Task.id)).all()
     kinds = {blind: int(task) for task, blind in rows}
     return Wired(work, shown=kinds[False], blind=kinds[True])
 

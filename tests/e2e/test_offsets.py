@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import sqlalchemy as sa
 
-from backend.store.tables import Label, Task
-from tests.e2e.editor import Editor
-from tests.e2e.parts import LabelStudioServer, Project, Service, wait_for
+from backend.store.tables import CalibrationScore, Label, Task
+from tests.support.editor import Editor
+from tests.support.label_studio import LabelStudioServer, Project, Service
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.e2e.conftest import ProjectFactory, ServiceFactory
+    from tests.support.end_to_end import ProjectFactory
 
 KEYS = {"PER": "1", "ORG": "2", "LOC": "3", "MISC": "4"}
 
@@ -63,11 +64,10 @@ class Wired(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def wired(service: ServiceFactory, project: ProjectFactory) -> Wired:
-    surespan = service(SURESPAN_BLIND="0")
-    work = project([case.text for case in CASES], title="Offsets")
-    surespan.connect(work)
-    return Wired(surespan, work, dict(zip((case.name for case in CASES), work.tasks, strict=True)))
+def wired(showing_service: Service, make_project: ProjectFactory) -> Wired:
+    work = make_project([case.text for case in CASES], title="Offsets")
+    showing_service.connect(work)
+    return Wired(showing_service, work, dict(zip((case.name for case in CASES), work.tasks, strict=True)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -110,6 +110,34 @@ def test_characters_shown_and_drawn_are_those_of_python(
         same_text, spans = wait_for(label_spans, "the worker has stored the label")
     assert same_text
     assert sorted((start, end, label) for start, end, label in spans) == wanted
+
+
+def test_two_regions_over_the_same_tokens_stop_no_later_label(
+    wired: Wired, page: Page, label_studio: LabelStudioServer
+) -> None:
+    """Drawn with the mouse, "Anna " and "Anna", both PER: one entity to the model, two to whoever drew them."""
+    text = "Anna met Bob in Paris."
+    doubled, later = wired.project.add([text, "Later Eve met Bob in Rome."])
+    editor = Editor(page, wired.project)
+    editor.open_task(doubled)
+    editor.create()
+    editor.draw("Anna", key=KEYS["PER"])
+    editor.draw("Anna ", key=KEYS["PER"])
+    submitted = editor.submit()
+    values = [region["value"] for region in submitted["result"]]
+    assert sorted((v["start"], v["end"], *v["labels"]) for v in values) == [(0, 4, "PER"), (0, 5, "PER")]
+    label_studio.annotate(later, [])
+
+    with wired.surespan.open_store() as store:
+
+        def scored() -> set[str]:
+            rows = sa.select(Task.external_id).join(CalibrationScore, CalibrationScore.task_id == Task.id)
+            with store.read() as session:
+                return set(session.execute(rows).scalars())
+
+        wait_for(lambda: str(later) in scored(), "the later label is scored")
+        wait_for(lambda: str(doubled) in scored(), "the doubled one is too")
+    assert wired.surespan.call("GET", "/health")["status"] == "UP"
 
 
 def _text(stored: object) -> object:

@@ -22,8 +22,9 @@ from backend.labelstudio.client import LabelStudio
 from backend.store import open_store
 from backend.store.projects import find_project
 from backend.store.tables import ServedSet, Task
-from tests.e2e.conftest import ProjectFactory, ServiceFactory
-from tests.e2e.parts import LabelStudioServer, Project, Service, wait_for
+from tests.support.end_to_end import ProjectFactory, ServiceFactory
+from tests.support.label_studio import LabelStudioServer, Project, Service
+from tests.support.waiting import wait_for
 
 
 def numbered_texts(count: int) -> list[str]:
@@ -56,6 +57,7 @@ class Runs:
                 lambda: run.poll() is not None or self.stored() >= predictions,
                 f"{predictions} predictions",
                 seconds=1800,
+                pause=0.02,
             )
             assert run.poll() is None, "it ended before it was killed"
         finally:
@@ -135,12 +137,12 @@ def unstarted(label_studio: LabelStudioServer, tmp_path_factory: pytest.TempPath
 
 
 def test_killed_midway_it_goes_on_and_nothing_is_there_twice(
-    label_studio: LabelStudioServer, project: ProjectFactory, tmp_path_factory: pytest.TempPathFactory
+    label_studio: LabelStudioServer, make_project: ProjectFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    work = project(numbered_texts(120), title="Preannotated")
+    work = make_project(numbered_texts(80), title="Preannotated")
     runs = Runs(unstarted(label_studio, tmp_path_factory), work, "--jobs", "1", "--batch", "20")
     runs.kill_at(1)
-    assert 0 < sum(bool(task["predictions"]) for task in runs.tasks()) < 120
+    assert 0 < sum(bool(task["predictions"]) for task in runs.tasks()) < 80
     # As if Label Studio had fetched a task meanwhile, and the run that was killed had been cut off in the middle.
     first, second = work.tasks[:2]
     kept = label_studio.task(first)["predictions"]
@@ -161,11 +163,11 @@ def test_killed_midway_it_goes_on_and_nothing_is_there_twice(
 
 @pytest.mark.slow
 def test_ten_thousand_tasks_killed_twice(
-    label_studio: LabelStudioServer, project: ProjectFactory, tmp_path_factory: pytest.TempPathFactory
+    label_studio: LabelStudioServer, make_project: ProjectFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     count = 10_000
     texts = numbered_texts(count)
-    work = project(texts[:1000], title="Ten thousand")
+    work = make_project(texts[:1000], title="Ten thousand")
     for first in range(1000, count, 1000):
         work = Project(work.server, work.id, work.created_at, work.tasks + work.add(texts[first : first + 1000]))
     runs = Runs(unstarted(label_studio, tmp_path_factory), work, "--jobs", "2")
@@ -188,10 +190,12 @@ def test_ten_thousand_tasks_killed_twice(
 
 
 @pytest.mark.slow
-def test_beside_a_service_and_while_label_studio_fetches(service: ServiceFactory, project: ProjectFactory) -> None:
+def test_beside_a_service_and_while_label_studio_fetches(
+    start_service: ServiceFactory, make_project: ProjectFactory
+) -> None:
     """The service publishes on its own, Label Studio retrieves all predictions, and the command runs: no task twice."""
-    here = service()
-    work = project(numbered_texts(100), title="Beside a service")
+    here = start_service()
+    work = make_project(numbered_texts(100), title="Beside a service")
     asked = ("--project", str(work.id), "--backend-url", here.url, "--sampling", "keep", "--yes", "--json")
     here.run("connect", *asked)  # queues a publication, which the service begins at once
     waiting = patient(work)

@@ -6,22 +6,23 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.commands import surespan, surespan_json
-from tests.e2e.conftest import ProjectFactory, ServiceFactory
-from tests.e2e.parts import Project, Service, wait_for
 from tests.e2e.test_connect import REGION, TEXTS, predicted
+from tests.support.commands import surespan, surespan_json
+from tests.support.end_to_end import ProjectFactory, ServiceFactory
+from tests.support.label_studio import Project, Service
+from tests.support.waiting import wait_for
 
 MANY = [f"{text} {ending}" for text in TEXTS for ending in ("", "So it was said in Ulm.", "Nobody knew why, or how.")]
 
 
 @pytest.fixture(scope="module")
-def running(service: ServiceFactory) -> Service:
-    return service(SURESPAN_AUDIT_SHARE="0.4", SURESPAN_AT_WORK_MINUTES="0", SURESPAN_REFIT_EVERY_LABELS="1000")
+def running(start_service: ServiceFactory) -> Service:
+    return start_service(SURESPAN_AUDIT_SHARE="0.4", SURESPAN_AT_WORK_MINUTES="0", SURESPAN_REFIT_EVERY_LABELS="1000")
 
 
 @pytest.fixture(scope="module")
-def work(running: Service, project: ProjectFactory) -> Project:
-    made = project(MANY, sampling="Uncertainty sampling")
+def work(running: Service, make_project: ProjectFactory) -> Project:
+    made = make_project(MANY, sampling="Uncertainty sampling")
     surespan_json(running, "connect", "--project", str(made.id), "--yes", "--sampling", "keep")
     predicted(made)
     return made
@@ -79,5 +80,5 @@ def test_scripts_lease_what_the_queue_holds(running: Service, work: Project) -> 
     left = [each["task"] for each in queue(running, work)]
     assert not {*ann, *bob} & set(left)
     assert "audit, shown blank" in surespan(running, "queue", "--project", number, "--limit", "500")
-    assert surespan(running, "queue", "--project", number, "--release", "ann") == "2 given back.\n"
+    assert surespan(running, "queue", "--project", number, "--release", "ann") == "2 released.\n"
     assert {each["task"] for each in queue(running, work)} == {*left, *ann}

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from backend.errors import LabelStudioError
+from backend.intake.reconcile import sync_project
 from backend.labelstudio.client import Json, LabelStudio
 from backend.labelstudio.payloads import read_moment
 from backend.settings import load_settings
@@ -21,10 +22,10 @@ from backend.store.projects import ensure_project, find_project, load_tasks
 from backend.store.republish import blind_tasks
 from backend.store.state import get_state
 from backend.store.tables import Event
-from backend.sync import sync_project
-from tests.e2e.commands import surespan_json
-from tests.e2e.conftest import ProjectFactory, ServiceFactory
-from tests.e2e.parts import Project, Service, wait_for
+from tests.support.commands import surespan_json
+from tests.support.end_to_end import ProjectFactory, ServiceFactory
+from tests.support.label_studio import Project, Service
+from tests.support.waiting import wait_for
 
 TEXTS = [f"Maria {name} lives in Paris." for name in ("Abel", "Brown", "Costa", "Diaz", "Evans", "Fischer")]
 
@@ -35,9 +36,9 @@ def region(label: str = "PER", end: int = 5) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def running(service: ServiceFactory) -> Service:
+def running(start_service: ServiceFactory) -> Service:
     """A service that never reconciles by itself within a test, so that it is the command that heals."""
-    return service(
+    return start_service(
         SURESPAN_BLIND="0",
         SURESPAN_AT_WORK_MINUTES="0",
         SURESPAN_SYNC_EVERY_MINUTES="0",
@@ -46,8 +47,8 @@ def running(service: ServiceFactory) -> Service:
 
 
 @pytest.fixture
-def work(running: Service, project: ProjectFactory) -> Project:
-    made = project(TEXTS)
+def work(running: Service, make_project: ProjectFactory) -> Project:
+    made = make_project(TEXTS)
     surespan_json(running, "connect", "--project", str(made.id), "--yes")
     wait_for(lambda: jobs_done(running, made), "the connecting is published")
     return made
@@ -196,8 +197,8 @@ def test_after_a_refit_label_studio_agrees_and_open_tasks_are_left_alone(running
     assert work.details["model_version"] == version
 
 
-def test_a_reconciliation_that_breaks_off_goes_on_where_it_was(project: ProjectFactory, tmp_path: Path) -> None:
-    made = project(TEXTS)
+def test_a_reconciliation_that_breaks_off_goes_on_where_it_was(make_project: ProjectFactory, tmp_path: Path) -> None:
+    made = make_project(TEXTS)
     for task in made.tasks:
         made.server.annotate(task, [])
 
@@ -234,9 +235,9 @@ def test_a_reconciliation_that_breaks_off_goes_on_where_it_was(project: ProjectF
     assert read_moment(state["cursor"]) < last  # nobody has processed the inbox: what waits there is looked at again
 
 
-def test_blind_tasks_are_published_blank_and_have_a_tab(service: ServiceFactory, project: ProjectFactory) -> None:
-    running = service(SURESPAN_BLIND="0.5", SURESPAN_SYNC_EVERY_MINUTES="0")
-    made = project([f"Maria {i} lives in Paris." for i in range(20)])
+def test_blind_tasks_are_published_blank_and_have_a_tab(blind_service: Service, make_project: ProjectFactory) -> None:
+    running = blind_service
+    made = make_project([f"Maria {i} lives in Paris." for i in range(20)])
     surespan_json(running, "connect", "--project", str(made.id), "--yes")
     wait_for(lambda: jobs_done(running, made), "the connecting is published")
     with running.open_store() as store, store.read() as session:

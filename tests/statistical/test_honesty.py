@@ -13,10 +13,10 @@ from math import log
 import numpy as np
 import pytest
 
-from backend.evidence import choose_evidence, row_weights
-from backend.streams import Order
+from backend.calibration.evidence import choose_evidence, row_weights
+from backend.domain.streams import Order
 from conformal.thresholds import Thresholds, calibrate
-from tests.statistical.loop_world import (
+from tests.support.loop_world import (
     Collection,
     band,
     collection,

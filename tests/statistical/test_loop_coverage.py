@@ -13,16 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.recalibrate import calibration_of, refit
+from backend.calibration.refit import refit
+from backend.domain.records import AnnotationRecord, Draw, SequenceScores
+from backend.domain.streams import Order, exclusion_of
+from backend.prediction.calibration import calibration_of
 from backend.store import Store, open_store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.calibration import record_scores
 from backend.store.labels import labels_of, record_annotation
 from backend.store.projects import ensure_model, ensure_project
-from backend.store.types import AnnotationRecord, Draw, SequenceScores
-from backend.streams import Order, exclusion_of
 from conformal.thresholds import Thresholds
-from tests.statistical.loop_world import (
+from tests.support.loop_world import (
     NOW,
     Collection,
     band,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from conformal.integrated_paper import index_reach, sidak_thresholds
-from conformal.naive import StackedPairs
+from conformal.pairs import StackedPairs
 from conformal.quantile import StackedTable, threshold
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Boundary, Method, Ranks, Tuned

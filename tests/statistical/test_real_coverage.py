@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from backend.scoring import ScoredText, score_labelled
-from backend.starter import rows_of
+from backend.prediction.make_starter import rows_of
+from backend.prediction.scoring import ScoredText, score_labelled
+from backend.tagger.loading import load_tagger
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import load_tagger
 from conformal.metrics import Coverage, split_coverage, split_entity_coverage
 from conformal.monitor.coverage import below_target
 from conformal.rows import EntityRows, TaskRows
 from conformal.strata import Strata
-from tests.shared_data import shared_data
+from tests.support.data import benchmark_data
 
 LEVELS = ("0.1", "0.05")
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "ru")
@@ -39,7 +39,7 @@ class Study:
 
 
 def score_files(per_file: int | None) -> Study:
-    data = shared_data()
+    data = benchmark_data()
     if data is None:
         pytest.skip("the WikiNEuRal files are not beside the project")
     torch.set_num_threads(1)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from backend.evidence import Gap, choose_evidence
-from backend.streams import Order
+from backend.calibration.evidence import Gap, choose_evidence
+from backend.domain.streams import Order
 from conformal.thresholds import calibrate
-from tests.statistical.loop_world import (
+from tests.support.loop_world import (
     Collection,
     collection,
     covered_by,

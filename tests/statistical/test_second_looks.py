@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from backend.evaluation.second_looks import PlantedTexts, decode_planted, queue_trial, run_trial
-from backend.second_looks import find_looks
+from backend.review.second_looks import find_looks
 from backend.store.second_looks import LookTable
+from backend.tagger.loading import load_tagger
+from backend.tagger.model_files import BUNDLED
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import BUNDLED, load_tagger
 from conformal.discoveries import PValues, discover, reference_p_values
-from tests.shared_data import require_shared_data
+from tests.support.data import require_benchmark_data
 
 Q = "0.2"
 RUNS, N, M, WRONG = 3000, 149, 120, 0.1
@@ -102,7 +103,7 @@ def test_checking_the_strangest_reference_labels_opens_the_list(checks: int) -> 
 @pytest.mark.slow
 def test_planted_errors_in_real_labels() -> None:
     """5 % of WikiNEuRal labels changed; figures of a larger sample are in docs/results/second-looks.md."""
-    wikineural = require_shared_data() / "wikineural"
+    wikineural = require_benchmark_data() / "wikineural"
     tagger = load_tagger(BUNDLED)
     parts = []
     for number, path in enumerate(sorted(wikineural.glob("*.test.conllu.gz"))):

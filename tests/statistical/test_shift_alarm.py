@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.drift import DriftWatch, language_of
-from tests.shared_data import shared_data
-from tests.statistical.loop_world import Collection, real, real_news, simulate
+from backend.monitoring.drift import DriftWatch, language_of
+from tests.support.data import benchmark_data
+from tests.support.loop_world import Collection, real, real_news, simulate
 
 
 def first_alarm(strata: list[str], scores: np.ndarray, *, seed: int) -> int | None:
@@ -70,7 +70,7 @@ def test_a_planted_shift_is_heard_and_without_one_it_is_quiet(capsys: pytest.Cap
 
 @pytest.mark.slow
 def test_false_alarms_over_two_thousand_clean_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = simulate(27_000, seed=1) if shared_data() is None else real()
+    tasks = simulate(27_000, seed=1) if benchmark_data() is None else real()
     share = false_alarms(tasks, runs=2_000, rows=400)
     with capsys.disabled():
         print(f"\n{tasks.source}: false alarms in {share:.2%} of 2,000 clean runs of 400 audit labels")
@@ -79,7 +79,7 @@ def test_false_alarms_over_two_thousand_clean_runs(capsys: pytest.CaptureFixture
 
 @pytest.mark.slow
 def test_another_language_and_another_domain_raise_the_alarm(capsys: pytest.CaptureFixture[str]) -> None:
-    if shared_data() is None:
+    if benchmark_data() is None:
         pytest.skip("the benchmark data is not beside the project directory")
     tasks = real()
     others = tuple(language for language in ("de", "es", "fr", "it", "nl", "pl", "pt"))

@@ -16,7 +16,7 @@ from conformal.labels import LabelSpace
 from conformal.metrics import split_entity_coverage
 from conformal.prediction import predict_set
 from conformal.quantile import StackedTable
-from conformal.rows import EntityRows, TaskRows, TaskScores, score_task, task_rows
+from conformal.rows import EntityRows, TaskRows, UnitScores, score_unit, task_rows
 from conformal.scores import Boundary, Method, Ranks, hash_u
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
@@ -40,7 +40,7 @@ class Simulation:
         )
         self.potentials: list[Potentials] = []
         self.truth: list[np.ndarray] = []
-        self.scores: list[TaskScores] = []
+        self.scores: list[UnitScores] = []
         for task in range(TASKS):
             length = int(rng.integers(1, 7))
             emissions = rng.normal(0, 1.6, (length, L))
@@ -53,7 +53,7 @@ class Simulation:
             labels = everything.labels[rng.choice(shares.size, p=shares / shares.sum())]
             self.potentials.append(p)
             self.truth.append(labels)
-            self.scores.append(score_task(p, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6))
+            self.scores.append(score_unit(p, SPACE, spans=SPACE.spans(labels), task=task, limit=10**6))
         self.u = np.array([hash_u("s", task) for task in range(TASKS)])
         self.rows = task_rows(["en/1-10"] * TASKS, self.scores, u=self.u)
         self.entities = EntityRows.join([scores.entities for scores in self.scores])

@@ -7,13 +7,14 @@ from backend.store.tables.calibration import (
     CalibrationHead,
     CalibrationScore,
     EntityScore,
+    ScoringAttempt,
 )
 from backend.store.tables.core import Model, Project, Task, TaskDeletion
 from backend.store.tables.inbox import Event, Job
 from backend.store.tables.labels import Annotation, Label, LabelHistory
-from backend.store.tables.looks import SecondLook
 from backend.store.tables.monitoring import CoverageCount, Judgement, MonitorRow
 from backend.store.tables.queue import QueueEntry
+from backend.store.tables.second_looks import SecondLook
 from backend.store.tables.serving import Alarm, MonitorState, ServedSet
 from backend.store.tables.streams import ProjectState, SamplingPeriod, TrainingTask
 from backend.store.tables.versions import Activation, ActiveVersion, Threshold, ThresholdVersion
@@ -42,6 +43,7 @@ __all__ = [
     "ProjectState",
     "QueueEntry",
     "SamplingPeriod",
+    "ScoringAttempt",
     "SecondLook",
     "ServedSet",
     "Task",

@@ -26,8 +26,8 @@ class Project(Base):
     title: Mapped[str] = mapped_column(ExactText, default="")
     label_config: Mapped[str | None] = mapped_column(ExactText)
     alpha: Mapped[str | None] = mapped_column(sa.String(20))
-    sampling: Mapped[str | None] = mapped_column(sa.String(50))
-    options: Mapped[dict[str, Any]] = mapped_column(sa.JSON, default=dict)
+    # The lead's word that the collection is in random order: tasks given out in turn are then given out at random.
+    shuffled: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

@@ -26,14 +26,17 @@ class Event(Base):
     __table_args__ = (
         sa.CheckConstraint("state IN ('pending', 'done', 'skipped', 'dead')", name="state"),
         sa.Index("ix_events_pending", "id", sqlite_where=_PENDING, postgresql_where=_PENDING),
+        # The state stands in these two although it is always the same: or SQLite takes the index by state, and sorts.
         sa.Index(
             "ix_events_order",
+            "state",
             "project_key",
             "ordering_key",
             "id",
             sqlite_where=_PENDING,
             postgresql_where=_PENDING,
         ),
+        sa.Index("ix_events_turns", "state", "project_key", "id", sqlite_where=_PENDING, postgresql_where=_PENDING),
         sa.Index("ix_events_state", "state", "id"),
         {"sqlite_autoincrement": True},
     )

@@ -38,9 +38,10 @@ class Judgement(Base):
 class CoverageCount(Base):
     """Judgements of one day, version and kind of evidence, added up: by stratum, by class, by what became of flags.
 
-    Of a stratum `tasks` are the labels, `total` those whose answer is known and `covered` the sets that held them; of
-    a class `tasks` have it, `total` are its entities and `covered` those whose span's set held the class; of a flag
-    `total` are the flagged spans that ended as `name` says.
+    Of a stratum `tasks` are the labels, `total` those whose answer is known and `covered` the sets that held them, by
+    the one unit of each task that was drawn; of a class `tasks` have it, `total` are its entities and `covered` those
+    whose span's set held the class; of a flag `total` are the flagged spans that ended as `name` says. Of `units`
+    `total` are all units of the tasks; of `whole` `covered` are the tasks whose every unit's set held its label.
     """
 
     __tablename__ = "coverage_counts"

@@ -11,15 +11,15 @@ from backend.store.columns import Base, BigId, UtcDateTime
 
 
 class QueueEntry(Base):
-    """A living task without a label, as it was last served under a model; the lowest `score` is looked at first.
+    """A living task without a label, as it was last served under a model; the lowest `priority` is looked at first.
 
-    `score` is null until it is worked out (rows that an upgrade made). Of a blind task nothing is kept but its place.
+    `priority` is null until it is worked out (rows that an upgrade made). Of a blind task nothing else is kept.
     `opened_at` is when somebody last opened it, `claimed_by` and `claimed_until` are an annotator's lease.
     """
 
     __tablename__ = "queue"
     __table_args__ = (
-        sa.Index("ix_queue_order", "project_id", "model_id", "score", "task_id"),
+        sa.Index("ix_queue_order", "project_id", "model_id", "priority", "task_id"),
         sa.Index(
             "ix_queue_claims",
             "project_id",
@@ -30,15 +30,15 @@ class QueueEntry(Base):
         sa.Index(
             "ix_queue_unfilled",
             "task_id",
-            sqlite_where=sa.text("score IS NULL"),
-            postgresql_where=sa.text("score IS NULL"),
+            sqlite_where=sa.text("priority IS NULL"),
+            postgresql_where=sa.text("priority IS NULL"),
         ),
     )
 
     task_id: Mapped[int] = mapped_column(BigId, sa.ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True)
     model_id: Mapped[int] = mapped_column(BigId, sa.ForeignKey("models.id"), primary_key=True)
     project_id: Mapped[int] = mapped_column(BigId, sa.ForeignKey("projects.id", ondelete="CASCADE"))
-    score: Mapped[float | None] = mapped_column(sa.Double)
+    priority: Mapped[float | None] = mapped_column(sa.Double)
     blind: Mapped[bool]
     probability: Mapped[float | None] = mapped_column(sa.Double)
     set_size: Mapped[int | None]

@@ -36,8 +36,8 @@ class ServedSet(Base):
     ranked: Mapped[bytes] = mapped_column(sa.LargeBinary)
     served_at: Mapped[datetime] = mapped_column(UtcDateTime)
     alpha: Mapped[str | None] = mapped_column(sa.String(20))
-    # What its task is ordered by (`ranked.score_of`), for a shadow the place that was drawn; null before 0008.
-    score: Mapped[float | None] = mapped_column(sa.Double)
+    # What its task is ordered by (`domain.priority`), for a shadow one that was drawn; null before 0008.
+    priority: Mapped[float | None] = mapped_column(sa.Double)
 
 
 class MonitorState(Base):

@@ -10,6 +10,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.store.columns import Base, BigId, UtcDateTime
 
+_FROM_QUEUE = sa.text("source = 'queue'")
+
 
 class ProjectState(Base):
     """A small JSON object under a name: the salt of the draws, what `connect` changed, how far `sync` is."""
@@ -26,12 +28,14 @@ class SamplingPeriod(Base):
     """The first and the last moment within a slot of time at which tasks were seen to be given out in an order.
 
     Least and greatest do not depend on the order of deliveries, and a slot is one row however much is labelled.
+    `source` says who saw it first; `queue`, that annotators follow our review queue, outlasts any other.
     """
 
     __tablename__ = "sampling_periods"
     __table_args__ = (
         sa.Index("ix_sampling_periods_order", "project_id", "order", "first_at"),
         sa.Index("ix_sampling_periods_last", "project_id", "last_at"),
+        sa.Index("ix_sampling_periods_queue", "project_id", sqlite_where=_FROM_QUEUE, postgresql_where=_FROM_QUEUE),
     )
 
     project_id: Mapped[int] = mapped_column(BigId, sa.ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True)

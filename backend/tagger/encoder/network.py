@@ -71,10 +71,10 @@ class EncoderNetwork(nn.Module):
 
         The encoder runs wherever it lies; what stands on it is small and stays on the CPU.
         """
-        place = self.encoder.device
+        device = self.encoder.device
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
-            found = self.encoder(input_ids=batch.ids.to(place), attention_mask=batch.mask.to(place))
-        return at_first_pieces(found.last_hidden_state, batch.firsts.to(place)).cpu()
+            output = self.encoder(input_ids=batch.ids.to(device), attention_mask=batch.mask.to(device))
+        return at_first_pieces(output.last_hidden_state, batch.firsts.to(device)).cpu()
 
     def emissions(
         self, states: Tensor, lengths: Tensor, *, dropout: float = 0.0, generator: torch.Generator | None = None

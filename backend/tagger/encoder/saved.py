@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from backend.tagger.encoder.network import EncoderNetwork, HeadConfig
 from backend.tagger.errors import InvalidModel
@@ -26,14 +27,11 @@ from backend.tagger.hf.loading import explained, load_tokenizer, pick_device, qu
 from backend.tagger.hf.subwords import Subworder
 from backend.tagger.hf.tagger import WindowModel, WindowTagger
 from backend.tagger.model import FORMAT, FORMAT_VERSION, digest_of, read_saved
+from backend.tagger.model_files import MODEL_FILE, Kind, option_hash
 from backend.tagger.options import TaggerOptions
-from backend.tagger.places import MODEL_FILE, Kind, option_hash
-from backend.tagger.seen import Fingerprints
+from backend.tagger.training_texts import Fingerprints
 from conformal.labels import LabelSpace
 from conformal.trellis.potentials import Chain
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 _FILE = "file."
 _SEEN = "seen"
@@ -138,7 +136,7 @@ def load_encoder_tagger(
     network.encoder.to(device)  # type: ignore[arg-type]
     with torch.no_grad():
         transitions, start, end = (t.double().numpy() for t in network.chain())
-    made = WindowModel(
+    windows = WindowModel(
         name=info.name,
         hash=option_hash(digest, chosen),
         base_hash=digest,
@@ -153,13 +151,11 @@ def load_encoder_tagger(
         by_sentence=True,
         gpu=device != "cpu",
     )
-    return WindowTagger(made, languages=languages, concurrency=concurrency)
+    return WindowTagger(windows, languages=languages, concurrency=concurrency)
 
 
 def _unpack(files: Mapping[str, bytes]) -> tuple[PreTrainedModel, Subworder]:
     """Build the encoder, its weights still to be filled in, and its tokenizer from the stored files."""
-    from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - takes seconds to import
-
     unknown = sorted(set(files) - {CONFIG_FILE, *TOKENIZER_FILES})
     if unknown or CONFIG_FILE not in files:
         raise InvalidModel(f"expected the files of an encoder in the model, got {sorted(files)}; train it again")
@@ -177,10 +173,10 @@ def _unpack(files: Mapping[str, bytes]) -> tuple[PreTrainedModel, Subworder]:
 def _parse(header: str, name: str) -> EncoderInfo:
     try:
         fields = json.loads(header)
-        found = (fields["format"], fields["format_version"], fields.get("kind"))
+        identity = (fields["format"], fields["format_version"], fields.get("kind"))
         wanted = (FORMAT, FORMAT_VERSION, Kind.ENCODER.value)
-        if found != wanted:
-            raise InvalidModel(f"expected a model of {wanted} in {name}, got {found}; use the release that wrote it")
+        if identity != wanted:
+            raise InvalidModel(f"expected a model of {wanted} in {name}, got {identity}; use the release that wrote it")
         return EncoderInfo(
             name=str(fields["name"]),
             classes=tuple(fields["classes"]),

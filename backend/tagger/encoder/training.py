@@ -85,7 +85,7 @@ def parameter_groups(network: EncoderNetwork, config: EncoderTraining) -> list[d
     """
     names = [name for name, weight in network.named_parameters() if weight.requires_grad]
     weights = dict(network.named_parameters())
-    layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name)) and name.startswith("encoder.")}
+    layers = {name: int(match[1]) for name in names if (match := _LAYER.search(name)) and name.startswith("encoder.")}
     count = 1 + max(layers.values(), default=-1)
 
     def depth(name: str) -> int:
@@ -253,12 +253,12 @@ class EncoderTrainer:
 
     def resume(self, directory: Path) -> tuple[int, int]:
         """Continue from a checkpoint; return the epochs and the further steps it holds. Refuses another recipe's."""
-        found = read_checkpoint(directory, fingerprint=self._fingerprint())
-        if found is not None:
-            self._state = _State(**json.loads(found.state))
-            self.network.load_state_dict(found.now)
-            self._best = found.best
-            restore_optimizers(found, [self._optimizer])
+        saved = read_checkpoint(directory, fingerprint=self._fingerprint())
+        if saved is not None:
+            self._state = _State(**json.loads(saved.state))
+            self.network.load_state_dict(saved.now)
+            self._best = saved.best
+            restore_optimizers(saved, [self._optimizer])
         return self._state.epoch, self._state.place
 
     def _fingerprint(self) -> str:
@@ -293,7 +293,7 @@ def evaluate(
         for group in draw_groups(samples, budget=budget, rng=None):
             chosen = [samples[i] for i in group]
             batch = collate([sample.piece for sample in chosen], subworder)
-            found = best_labels(network(batch), batch.lengths, transitions=transitions, start=start, end=end)
-            for sample, labels in zip(chosen, found, strict=True):
+            best = best_labels(network(batch), batch.lengths, transitions=transitions, start=start, end=end)
+            for sample, labels in zip(chosen, best, strict=True):
                 counter.add(space.spans(sample.labels), space.spans(labels))
     return counter.total

@@ -17,10 +17,10 @@ from backend.tagger.encoder.training import EncoderTrainer, EncoderTraining
 from backend.tagger.hf.checkpoint import describe_encoder
 from backend.tagger.hf.loading import LANGUAGES, load_encoder, load_tokenizer, pick_device, window_limit
 from backend.tagger.hf.subwords import Subworder
-from backend.tagger.material import Material
 from backend.tagger.options import TaggerOptions
-from backend.tagger.seen import fingerprints
+from backend.tagger.training_data import Material
 from backend.tagger.training_run import run_shown
+from backend.tagger.training_texts import fingerprints
 
 _LONGEST = 256  # pieces of a window: a sentence that is longer is rare, and training memory grows with it
 _MARGIN = 32

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from backend.tagger.errors import InvalidModel
 from backend.tagger.hf.mapping import Labels
-from backend.tagger.seen import Fingerprints
+from backend.tagger.training_texts import Fingerprints
 from conformal.trellis.potentials import Chain
 
 FORMAT = "surespan-chain 1"
@@ -72,7 +72,7 @@ def load_chain(path: Path, labels: Labels) -> FittedChain:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError) as error:
         raise InvalidModel(f"expected a fitted chain at {path}, got: {error}") from None
     wanted = "\t".join(labels.space.labels)
@@ -84,11 +84,11 @@ def load_chain(path: Path, labels: Labels) -> FittedChain:
     try:
         return FittedChain(
             labels.space.labels,
-            found["transitions"],
-            found["start"],
-            found["end"],
-            float(found["temperature"][0]),
-            found["seen"],
+            arrays["transitions"],
+            arrays["start"],
+            arrays["end"],
+            float(arrays["temperature"][0]),
+            arrays["seen"],
         )
     except KeyError as error:
         raise InvalidModel(f"expected a whole chain in {path.name}, got none of {error}") from None

@@ -73,8 +73,10 @@ def find_folder(model: str, *, download: bool = True) -> Path:
     name, _, revision = model.partition("@")
 
     def snapshot(*, local: bool) -> Path:
-        found = snapshot_download(name, revision=revision or None, allow_patterns=list(_WANTED), local_files_only=local)
-        return Path(str(found))
+        folder = snapshot_download(
+            name, revision=revision or None, allow_patterns=list(_WANTED), local_files_only=local
+        )
+        return Path(str(folder))
 
     try:
         cached = snapshot(local=True)
@@ -133,16 +135,16 @@ def tokenizer_files(folder: Path) -> list[Path]:
 def label_names(folder: Path) -> list[str]:
     """Return the labels of a checkpoint's columns, from its configuration."""
     config = _json(folder / CONFIG_FILE)
-    found = config.get("id2label")
-    if not isinstance(found, dict) or not found:
+    names = config.get("id2label")
+    if not isinstance(names, dict) or not names:
         raise InvalidModel(
             f"expected the labels of a token classifier (id2label) in {folder / CONFIG_FILE}, got none; "
             "an encoder alone becomes a tagger with `surespan train --encoder`"
         )
     try:
-        return [str(found[str(i)]) for i in range(len(found))]
+        return [str(names[str(i)]) for i in range(len(names))]
     except KeyError:
-        raise InvalidModel(f"expected labels numbered from 0 in {CONFIG_FILE}, got {sorted(found)}") from None
+        raise InvalidModel(f"expected labels numbered from 0 in {CONFIG_FILE}, got {sorted(names)}") from None
 
 
 def describe_checkpoint(
@@ -205,9 +207,9 @@ def _hash_once(path: str, size: int, changed: int) -> str:  # noqa: ARG001 - siz
 
 def _json(path: Path) -> dict[str, object]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InvalidModel(f"expected a JSON file at {path}, got: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidModel(f"expected an object in {path}, got {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise InvalidModel(f"expected an object in {path}, got {type(content).__name__}")
+    return content

@@ -37,8 +37,8 @@ class Classifier:
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the checkpoint's own scores at the words' first pieces, on the CPU: (B, N, columns)."""
-        found = self.model(input_ids=batch.ids.to(self._device), attention_mask=batch.mask.to(self._device)).logits
-        return at_first_pieces(found, batch.firsts.to(self._device)).cpu().double()
+        logits = self.model(input_ids=batch.ids.to(self._device), attention_mask=batch.mask.to(self._device)).logits
+        return at_first_pieces(logits, batch.firsts.to(self._device)).cpu().double()
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return emissions (B, N, L) in float64."""
@@ -54,20 +54,20 @@ def emissions_of(logits: Tensor, firsts: Tensor, labels: Labels, *, temperature:
             parts.append(own[..., list(group)].logsumexp(dim=2) if len(group) > 1 else own[..., group[0]])
         else:
             parts.append(torch.full_like(own[..., 0], -torch.inf))
-    found = torch.stack(parts, dim=2)  # (B, N, L)
+    emissions = torch.stack(parts, dim=2)  # (B, N, L)
     if labels.scheme is not Scheme.IO:
         shared = torch.zeros_like(firsts, dtype=torch.bool)
         shared[:, 1:] = (firsts[:, 1:] == firsts[:, :-1]) & (firsts[:, 1:] >= 0)
         if shared.any():
-            found = torch.where(shared[..., None], _continued(found), found)
-    nothing = torch.full_like(found, -math.log(found.shape[2]))
-    return torch.where((firsts >= 0)[..., None], found, nothing)
+            emissions = torch.where(shared[..., None], _continued(emissions), emissions)
+    nothing = torch.full_like(emissions, -math.log(emissions.shape[2]))
+    return torch.where((firsts >= 0)[..., None], emissions, nothing)
 
 
 def _continued(emissions: Tensor) -> Tensor:
     """Give what B-x and I-x have together to I-x, but for a hundredth."""
-    made = emissions.clone()
+    continued = emissions.clone()
     both = torch.logaddexp(emissions[..., 1::2], emissions[..., 2::2])
-    made[..., 1::2] = both + math.log(_BEGINS_INSIDE)
-    made[..., 2::2] = both + math.log1p(-_BEGINS_INSIDE)
-    return made
+    continued[..., 1::2] = both + math.log(_BEGINS_INSIDE)
+    continued[..., 2::2] = both + math.log1p(-_BEGINS_INSIDE)
+    return continued

@@ -23,10 +23,10 @@ from backend.tagger.hf.windows import Piece, cut_texts
 from backend.tagger.language import UNDETERMINED
 from backend.tagger.readers.types import LabelledText
 from backend.tagger.reading import Read
-from backend.tagger.seen import fingerprints
 from backend.tagger.sentences import find_boundaries
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tokens import tokenize
+from backend.tagger.training_texts import fingerprints
 
 _ROWS = 64
 _RIDGE = 0.5  # times the squared scores of moves: keeps moves that never occur in few data finite
@@ -137,9 +137,9 @@ def _prepare(
             truths.append(truth)
     if not reads:
         raise InvalidTraining(f"expected labelled texts that the checkpoint can say, got none ({left_out})")
-    found = _scores(model, emit, reads)
+    scored = _scores(model, emit, reads)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    for read, truth, (logits, firsts) in zip(reads, truths, found, strict=True):
+    for read, truth, (logits, firsts) in zip(reads, truths, scored, strict=True):
         for first, last in zip((0, *read.boundaries), (*read.boundaries, len(read.tokens)), strict=True):
             parts.append((logits[first:last], firsts[first:last], torch.from_numpy(truth[first:last])))
     parts.sort(key=lambda part: -len(part[2]))
@@ -155,16 +155,16 @@ def _scores(model: WindowModel, emit: Classifier, reads: list[Read]) -> list[tup
     for group in group_pieces(pieces, rows=8, budget=8_192):
         batch = collate(group, model.subworder)
         with torch.inference_mode():
-            found = emit.logits(batch)
-        _keep(group, batch, found, scores=scores, firsts=firsts)
+            logits = emit.logits(batch)
+        _keep(group, batch, logits, scores=scores, firsts=firsts)
     return list(zip(scores, firsts, strict=True))
 
 
-def _keep(group: Sequence[Piece], batch: Batch, found: Tensor, *, scores: list[Tensor], firsts: list[Tensor]) -> None:
+def _keep(group: Sequence[Piece], batch: Batch, logits: Tensor, *, scores: list[Tensor], firsts: list[Tensor]) -> None:
     for row, piece in enumerate(group):
         begin, _, first, last = piece.window
         to = slice(piece.offset + first, piece.offset + last)
-        scores[piece.text][to] = found[row, first - begin : last - begin]
+        scores[piece.text][to] = logits[row, first - begin : last - begin]
         firsts[piece.text][to] = batch.firsts[row, first - begin : last - begin]
 
 

@@ -6,10 +6,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from transformers import (
+    AutoModel,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as hf_logging
 
 from backend.tagger.errors import InvalidModel
 from backend.tagger.hf.chain import load_chain, structural
@@ -19,9 +27,6 @@ from backend.tagger.hf.int8 import quantise
 from backend.tagger.hf.subwords import Subworder
 from backend.tagger.hf.tagger import WindowModel, WindowTagger
 from backend.tagger.options import TaggerOptions
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # A checkpoint does not say which languages it knows; those of the bundled model are told apart unless a mapping file
 # says otherwise.
@@ -43,24 +48,26 @@ def load_checkpoint_tagger(
     Raises InvalidModel for a checkpoint that is no token classifier, is not in safetensors, or needs code of its own.
     """
     chosen = options or TaggerOptions()
-    found = describe_checkpoint(model, mapping_file=chosen.mapping, int8=chosen.int8)
-    base = describe_checkpoint(model, mapping_file=chosen.mapping) if chosen.int8 else found
+    checkpoint = describe_checkpoint(model, mapping_file=chosen.mapping, int8=chosen.int8)
+    base = describe_checkpoint(model, mapping_file=chosen.mapping) if chosen.int8 else checkpoint
     device = pick_device(chosen)
-    subworder = Subworder(load_tokenizer(found.folder))
-    network = _load_classifier(found)
+    subworder = Subworder(load_tokenizer(checkpoint.folder))
+    network = _load_classifier(checkpoint)
     limit = window_limit(network, subworder)
     if chosen.int8:
         quantise(network, keep=_HEAD)
     network.to(device)  # type: ignore[arg-type]
-    fitted = structural(found.labels) if found.chain is None else load_chain(found.chain, found.labels)
-    made = WindowModel(
-        name=found.name,
-        hash=found.hash,
+    fitted = (
+        structural(checkpoint.labels) if checkpoint.chain is None else load_chain(checkpoint.chain, checkpoint.labels)
+    )
+    windows = WindowModel(
+        name=checkpoint.name,
+        hash=checkpoint.hash,
         base_hash=base.hash,
-        space=found.labels.space,
-        languages=LANGUAGES if found.mapping.languages is None else found.mapping.languages,
+        space=checkpoint.labels.space,
+        languages=LANGUAGES if checkpoint.mapping.languages is None else checkpoint.mapping.languages,
         subworder=subworder,
-        emit=Classifier(network, found.labels, temperature=fitted.temperature, device=device),
+        emit=Classifier(network, checkpoint.labels, temperature=fitted.temperature, device=device),
         chain=fitted.chain,
         seen=fitted.seen,
         limit=limit,
@@ -68,7 +75,7 @@ def load_checkpoint_tagger(
         by_sentence=False,
         gpu=device != "cpu",
     )
-    return WindowTagger(made, languages=languages, concurrency=concurrency)
+    return WindowTagger(windows, languages=languages, concurrency=concurrency)
 
 
 def pick_device(options: TaggerOptions) -> str:
@@ -93,18 +100,14 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
     Raises InvalidModel.
     """
-    from transformers import AutoTokenizer  # noqa: PLC0415 - takes seconds to import
-
     with quiet(), explained(folder, "tokenizer"):
-        made: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
-    return made
+    return tokenizer
 
 
 def _load_classifier(checkpoint: Checkpoint) -> PreTrainedModel:
-    from transformers import AutoModelForTokenClassification  # noqa: PLC0415 - takes seconds to import
-
     with quiet(), explained(checkpoint.folder, "token-classification model"):
         network, info = AutoModelForTokenClassification.from_pretrained(
             str(checkpoint.folder), **_from_safetensors(), output_loading_info=True
@@ -123,8 +126,6 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 
     Raises InvalidModel.
     """
-    from transformers import AutoModel  # noqa: PLC0415 - takes seconds to import
-
     with quiet(), explained(folder, "encoder"):
         return _ready(AutoModel.from_pretrained(str(folder), **_from_safetensors()))
 
@@ -178,8 +179,6 @@ def explained(folder: Path, what: str) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Leave the terminal alone: progress bars and notices of `transformers` are for people who call it themselves."""
-    from transformers.utils import logging as hf_logging  # noqa: PLC0415 - as above
-
     level = hf_logging.get_verbosity()
     hf_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -104,9 +104,9 @@ def map_labels(names: Sequence[str], mapping: LabelMapping | None = None) -> Lab
 
     Classes stand in the order in which the checkpoint has them. Raises InvalidModel when they are no tagging scheme.
 
-    >>> found = map_labels(["O", "B-GPE", "I-GPE", "B-LOC", "I-LOC", "B-DATE", "I-DATE"],
-    ...                    LabelMapping(classes={"GPE": "LOC", "DATE": None}))
-    >>> found.space.labels, found.groups
+    >>> labels = map_labels(["O", "B-GPE", "I-GPE", "B-LOC", "I-LOC", "B-DATE", "I-DATE"],
+    ...                     LabelMapping(classes={"GPE": "LOC", "DATE": None}))
+    >>> labels.space.labels, labels.groups
     (('O', 'B-LOC', 'I-LOC'), ((0, 5, 6), (1, 3), (2, 4)))
     """
     said = mapping or LabelMapping()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from backend.tagger.borders import or_instead
 from backend.tagger.errors import InvalidModel
 from backend.tagger.tokens import Token
 
@@ -59,11 +60,27 @@ class Subworder:
             return [self._word_by_word(text, words, known) for text, words in zip(texts, tokens, strict=True)]
         # A lone surrogate has no UTF-8, which Rust takes; one character for one keeps the offsets.
         clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
-        found = self._rust.encode_batch(clean, add_special_tokens=False)
+        encodings = or_instead(
+            lambda: self._rust.encode_batch(clean, add_special_tokens=False),
+            instead=None,
+            library="tokenizers",
+            text="".join(clean),
+        )
+        if encodings is None:  # one of them is too much for the library: the others are read one by one
+            return [self._alone(text, words) for text, words in zip(clean, tokens, strict=True)]
         return [
             Subwords(np.array(one.ids, np.int64), first_pieces(one.offsets, words))
-            for one, words in zip(found, tokens, strict=True)
+            for one, words in zip(encodings, tokens, strict=True)
         ]
+
+    def _alone(self, text: str, tokens: Sequence[Token]) -> Subwords:
+        """Return the pieces of one text; none of its words has any where the library fails on it."""
+        encoding = or_instead(
+            lambda: self._rust.encode(text, add_special_tokens=False), instead=None, library="tokenizers", text=text
+        )
+        if encoding is None:
+            return Subwords(np.zeros(0, np.int64), np.full(len(tokens), -1, np.int64))
+        return Subwords(np.array(encoding.ids, np.int64), first_pieces(encoding.offsets, tokens))
 
     def _word_by_word(self, text: str, tokens: Sequence[Token], known: dict[str, list[int]]) -> Subwords:
         ids: list[int] = []
@@ -77,8 +94,8 @@ class Subworder:
         return Subwords(np.array(ids, np.int64), np.array(firsts, np.int64))
 
     def _id(self, piece: str) -> int:
-        found = self._tokenizer.convert_tokens_to_ids(piece)
-        return found if isinstance(found, int) else found[0]
+        encoded = self._tokenizer.convert_tokens_to_ids(piece)
+        return encoded if isinstance(encoded, int) else encoded[0]
 
 
 def first_pieces(offsets: Sequence[tuple[int, int]], tokens: Sequence[Token]) -> Ints:

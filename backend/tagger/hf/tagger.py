@@ -16,8 +16,8 @@ from backend.tagger.hf.subwords import Subworder
 from backend.tagger.hf.windows import Piece, cut_texts
 from backend.tagger.language import LanguageGuess
 from backend.tagger.reading import Read, read_rounds
-from backend.tagger.seen import Fingerprints, contains, fingerprint
-from backend.tagger.tagged import Tagged
+from backend.tagger.tagger import Tagged
+from backend.tagger.training_texts import Fingerprints, contains, fingerprint
 from conformal.labels import LabelSpace
 from conformal.trellis.potentials import Chain
 
@@ -118,17 +118,17 @@ class WindowTagger:
             Tagged(
                 read.text,
                 read.tokens,
-                model.chain.potentials(found, boundaries=read.boundaries),
+                model.chain.potentials(scores, boundaries=read.boundaries),
                 read.language,
                 bool(read.tokens) and contains(model.seen, fingerprint(read.text, read.tokens)),
             )
-            for read, found in zip(reads, emissions, strict=True)
+            for read, scores in zip(reads, emissions, strict=True)
         ]
 
     def _run(self, group: list[Piece], emissions: list[npt.NDArray[np.float64]]) -> None:
         batch = collate(group, self.model.subworder)
         with self._running, torch.inference_mode():
-            found = self.model.emit(batch).double().numpy()  # (B, N, L)
-        for row, piece in zip(found, group, strict=True):
+            batch_emissions = self.model.emit(batch).double().numpy()  # (B, N, L)
+        for row, piece in zip(batch_emissions, group, strict=True):
             begin, _, first, last = piece.window
             emissions[piece.text][piece.offset + first : piece.offset + last] = row[first - begin : last - begin]

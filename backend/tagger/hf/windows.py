@@ -92,10 +92,10 @@ def cut_texts(
             places.append((number, start))
             parts.append(read.text[begin:stop])
             words.append([Token(token.start - begin, token.end - begin) for token in read.tokens[start:end]])
-    found = subworder.split(parts, words)
+    pieces = subworder.split(parts, words)
     return [
         piece
-        for (number, offset), subwords in zip(places, found, strict=True)
+        for (number, offset), subwords in zip(places, pieces, strict=True)
         for piece in _cut(number, offset, subwords, limit, margin)
     ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -24,6 +25,7 @@ from conformal.labels import Scheme, to_iob2
 _TAG = regex.compile(r"O|[BIESLU]-\S+")
 _INDEX = regex.compile(r"\d+(?:[-.]\d+)?")
 _LANGUAGE = regex.compile(r"#\s*(?:lang|language)\s*=\s*(\S+)", regex.IGNORECASE)
+_NEW_DOCUMENT = regex.compile(r"#\s*newdoc\b")
 _NAME_LANGUAGE = regex.compile(r"([a-z]{2,3})(?:[_.-])")
 
 
@@ -37,30 +39,31 @@ def open_text(path: Path) -> TextIO:
 def read_conll(path: str | Path, *, language: str | None = None, scheme: Scheme | None = None) -> Reading:
     """Read a column file; each sentence becomes one text, its words joined with one space.
 
+    Documents are numbered where `-DOCSTART-` lines or `# newdoc` comments begin them; see `join_documents`.
+
     The language of a sentence is `language`, else a `# lang = xx` comment before it, else the leading `xx.` of a file
     name such as `de.val.conllu.gz`, else None. A stray `I-x` opens an entity and is counted in `repairs`. `scheme`
     names the tags' scheme when it is not IOB2; BIOES/BILOU is recognised by itself, IOB1 cannot be and must be named.
 
     Raises InvalidData with file and line for a line that is not (word, ..., tag), and for a file that is not UTF-8.
     """
-    place = Path(path)
-    named = _NAME_LANGUAGE.match(place.name)
-    default = language or (named[1] if named and place.name.count(".") > 1 and len(named[1]) == 2 else None)
+    file = Path(path)
+    named = _NAME_LANGUAGE.match(file.name)
+    default = language or (named[1] if named and file.name.count(".") > 1 and len(named[1]) == 2 else None)
     texts: list[LabelledText] = []
     repairs = 0
     skipped: Counter[str] = Counter()
     try:
-        with open_text(place) as stream:
-            for words, tags, line, said in _sentences(stream, place.name, skipped):
+        with open_text(file) as stream:
+            for words, tags, line, said, document in _sentences(stream, file.name, skipped):
                 legal, illegal = to_iob2(tags, scheme or _scheme_of(tags))
                 repairs += illegal
-                texts.append(
-                    from_words(words, legal, language=language or said or default, source=place.name, line=line)
-                )
+                text = from_words(words, legal, language=language or said or default, source=file.name, line=line)
+                texts.append(replace(text, document=document))
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise InvalidData(f"{place.name}: expected a UTF-8 text file, got {error}; convert it first") from None
+        raise InvalidData(f"{file.name}: expected a UTF-8 text file, got {error}; convert it first") from None
     except OSError as error:
-        raise InvalidData(f"{place}: expected a readable file, got {error.strerror or error}") from None
+        raise InvalidData(f"{file}: expected a readable file, got {error.strerror or error}") from None
     return Reading(tuple(texts), repairs, skipped)
 
 
@@ -94,32 +97,34 @@ def _format_of(line: str) -> _Format:
 
 def _sentences(
     stream: Iterable[str], name: str, skipped: Counter[str]
-) -> Iterator[tuple[list[str], list[str], int, str | None]]:
+) -> Iterator[tuple[list[str], list[str], int, str | None, int]]:
     words: list[str] = []
     tags: list[str] = []
-    first = 0
+    first = document = 0
     said: str | None = None
     layout: _Format | None = None
     for number, raw in enumerate(stream, start=1):
         line = raw.rstrip("\r\n")
         if not line.strip(" \t"):
             if words:
-                yield words, tags, first, said
+                yield words, tags, first, said, document
                 words, tags, said = [], [], None
             continue
         if line.startswith("#") and "\t" not in line and (layout is None or not layout.fits(layout.split(line))):
-            found = _LANGUAGE.match(line)
-            said = found[1].lower() if found else said
+            marked = _LANGUAGE.match(line)
+            said = marked[1].lower() if marked else said
+            document += _NEW_DOCUMENT.match(line) is not None
             continue
         if line.startswith("-DOCSTART-"):
             skipped["-DOCSTART- lines"] += 1
+            document += 1
             continue
         layout = layout or _format_of(line)
         columns = layout.split(line)
         if layout.width < 2 or not layout.fits(columns):
             raise InvalidData(
                 f"{name}:{number}: expected {max(layout.width, 2)} columns with O, B-x or I-x in column "
-                f"{max(layout.tag, 1) + 1}, got {line[:80]!r}; mend the line or remove it"
+                f"{max(layout.tag, 1) + 1}, got {line[:80]!r}; correct the line or remove it"
             )
         word = columns[layout.word].strip()
         if not word:
@@ -129,7 +134,7 @@ def _sentences(
         words.append(word)
         tags.append(columns[layout.tag])
     if words:
-        yield words, tags, first, said
+        yield words, tags, first, said, document
 
 
 def write_conll(texts: Iterable[LabelledText], path: str | Path) -> int:

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from backend.domain.records import TextSpan
 from backend.tagger.errors import InvalidData
 from backend.tagger.readers.conll import open_text
 from backend.tagger.readers.types import LabelledText, Reading
-from backend.tagger.spans import CharSpan
 
 FLAG_CONTROL = "flag"
 _LANGUAGE_FIELDS = ("language", "lang")
@@ -38,10 +38,10 @@ def read_label_studio(
 
     Raises InvalidData with file and line (JSONL) or task position (JSON) for anything malformed.
     """
-    place = Path(path)
+    file = Path(path)
     texts: list[LabelledText] = []
     skipped: Counter[str] = Counter()
-    for where, line, task in _tasks(place):
+    for where, line, task in _tasks(file):
         annotation, why = _chosen(task, where)
         if annotation is None:
             skipped[why] += 1
@@ -52,29 +52,29 @@ def read_label_studio(
         text = _text(data, text_field, where)
         spans = tuple(_spans(annotation, text, label_control, where))
         said = next((data[key] for key in _LANGUAGE_FIELDS if isinstance(data.get(key), str) and data[key]), None)
-        texts.append(LabelledText(text, spans, language or said, None, place.name, line))
+        texts.append(LabelledText(text, spans, language or said, None, file.name, line))
     return Reading(tuple(texts), 0, skipped)
 
 
-def _tasks(place: Path) -> Iterator[tuple[str, int, Mapping[str, object]]]:
-    lines = place.name.lower().removesuffix(".gz").endswith(("jsonl", "ndjson"))
+def _tasks(file: Path) -> Iterator[tuple[str, int, Mapping[str, object]]]:
+    lines = file.name.lower().removesuffix(".gz").endswith(("jsonl", "ndjson"))
     try:
-        with open_text(place) as stream:
+        with open_text(file) as stream:
             if lines:
                 for number, raw in enumerate(stream, start=1):
                     if raw.strip():
-                        where = f"{place.name}:{number}"
+                        where = f"{file.name}:{number}"
                         yield where, number, _object(_parse(raw, where), where)
                 return
-            whole = _parse(stream.read(), place.name)
+            whole = _parse(stream.read(), file.name)
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise InvalidData(f"{place.name}: expected a UTF-8 text file, got {error}; convert it first") from None
+        raise InvalidData(f"{file.name}: expected a UTF-8 text file, got {error}; convert it first") from None
     except OSError as error:
-        raise InvalidData(f"{place}: expected a readable file, got {error.strerror or error}") from None
+        raise InvalidData(f"{file}: expected a readable file, got {error.strerror or error}") from None
     if not isinstance(whole, list):
-        raise InvalidData(f"{place.name}: expected a JSON list of tasks, got {type(whole).__name__}")
+        raise InvalidData(f"{file.name}: expected a JSON list of tasks, got {type(whole).__name__}")
     for position, task in enumerate(whole, start=1):
-        where = f"{place.name}: task {position}"
+        where = f"{file.name}: task {position}"
         yield where, position, _object(task, where)
 
 
@@ -121,7 +121,7 @@ def _text(data: Mapping[str, object], field: str | None, where: str) -> str:
     return str(data[named])
 
 
-def _spans(annotation: Mapping[str, object], text: str, control: str | None, where: str) -> Iterator[CharSpan]:
+def _spans(annotation: Mapping[str, object], text: str, control: str | None, where: str) -> Iterator[TextSpan]:
     if "min" in annotation:
         results: object = [{"type": "labels", "value": value} for value in _list(annotation["min"], where)]
     else:
@@ -141,7 +141,7 @@ def _spans(annotation: Mapping[str, object], text: str, control: str | None, whe
             raise InvalidData(
                 f"{where}: expected a span inside 0..{len(text)}, got {start}..{end}; is it the right text?"
             )
-        yield from (CharSpan(start, end, str(label)) for label in labels)
+        yield from (TextSpan(start, end, str(label)) for label in labels)
 
 
 def _list(value: object, where: str) -> list[object]:
@@ -164,13 +164,13 @@ def write_label_studio(
         data = {"text": text.text} | ({"language": text.language} if text.language else {})
         result = [
             {
-                "id": f"r{place}",
+                "id": f"r{number}",
                 "from_name": label_control,
                 "to_name": text_object,
                 "type": "labels",
                 "value": {"start": start, "end": end, "text": text.text[start:end], "labels": [label]},
             }
-            for place, (start, end, label) in enumerate(text.spans)
+            for number, (start, end, label) in enumerate(text.spans)
         ]
         task = {"id": number, "data": data, "annotations": [{"id": number, "was_cancelled": False, "result": result}]}
         tasks.append(json.dumps(task, ensure_ascii=True))

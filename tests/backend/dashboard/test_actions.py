@@ -14,10 +14,16 @@ from backend.store.actions import list_actions
 from backend.store.jobs import list_jobs
 from backend.store.overview import active_summary, version_summaries
 from backend.store.projects import find_project, lookup_model
-from tests.backend.dashboard.populated import UID
+from tests.support.populated import UID
 
 PAGE = f"/dashboard/projects/{UID}"
 ORIGIN = {"Origin": "http://localhost"}
+
+
+@pytest.fixture
+def app(populated_app: Flask) -> Flask:
+    """The pages over a project that has been worked on."""
+    return populated_app
 
 
 def answer_question(client: FlaskClient, action: str, query: str = "", **more: Any) -> Any:
@@ -53,7 +59,7 @@ def test_an_action_queues_its_job_and_is_recorded(app: Flask, action: str, query
         assert [each.action for each in list_actions(session, project.id)] == [action]
         assert project.alpha == ("0.2" if action == "alpha" else None)
     if action == "alpha":
-        assert "Alpha 0.2 is asked for; sets are served at 0.1 until" in page
+        assert "Alpha 0.2 has been requested; sets are served at 0.1 until" in page
 
 
 def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> None:
@@ -82,7 +88,7 @@ def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> No
 def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.http.collecting.KEPT_SECONDS", 0.0)
     client = app.test_client()
-    assert "1 alarm nobody has acknowledged" in client.get(PAGE).text
+    assert "1 alarm not yet marked as seen" in client.get(PAGE).text
     assert "Texts have changed." in client.get(f"{PAGE}/actions/seen?alarm=1").text
     for alarm in ("", "x", "2", "9" * 19):
         assert client.get(f"{PAGE}/actions/seen", query_string={"alarm": alarm}).status_code == 404
@@ -91,7 +97,7 @@ def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypa
     assert f'surespan_alarms{{kind="drift",project="{UID}"}} 1.0' in client.get("/metrics").text
     assert answer_question(client, "seen", "?alarm=1").status_code == 303
     page = client.get(PAGE).text
-    assert "nobody has acknowledged" not in page
+    assert "not yet marked as seen" not in page
     assert "actions/seen" not in page
     assert "marked an alarm as seen" in page
     assert f'surespan_alarms{{kind="drift",project="{UID}"}} 0.0' in client.get("/metrics").text

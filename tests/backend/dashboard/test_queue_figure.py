@@ -11,14 +11,20 @@ import pytest
 from flask import Flask
 
 from backend.app import service_of
+from backend.calibration.order import record_order
+from backend.domain.records import Draw, Served
+from backend.domain.streams import Order
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.projects import find_project, lookup_model
-from backend.store.sampling import record_order
 from backend.store.served import record_served
-from backend.store.types import Draw, Served
-from backend.streams import Order
-from tests.backend.dashboard.populated import LIST, UID
+from tests.support.populated import LIST, UID
+
+
+@pytest.fixture
+def app(populated_app: Flask) -> Flask:
+    """The pages over a project that has been worked on."""
+    return populated_app
 
 
 def test_audit_tasks_are_listed_blank(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,9 +41,9 @@ def test_audit_tasks_are_listed_blank(app: Flask, monkeypatch: pytest.MonkeyPatc
         names = ("5001", "5002", "5003")
         tasks = [kept.id for kept in ensure_tasks(session, project.id, [NewTask(n, n, "en", 9, draw) for n in names])]
         made = Served(tasks[0], model.id, None, True, "en/1-10", "en/*", "own", 199, 2.6, False, 7, 2, LIST,
-                      datetime.now(UTC), score=0.0)  # fmt: skip
-        empty = replace(made, task_id=tasks[1], shadow=False, set_size=0, score=0.005)
-        wide = replace(made, task_id=tasks[2], shadow=False, is_open=True, set_size=None, score=0.001)
+                      datetime.now(UTC), priority=0.0)  # fmt: skip
+        empty = replace(made, task_id=tasks[1], shadow=False, set_size=0, priority=0.005)
+        wide = replace(made, task_id=tasks[2], shadow=False, is_open=True, set_size=None, priority=0.001)
         record_served(session, [made, empty, wide])
     client = app.test_client()
     rows = list(csv.DictReader(io.StringIO(client.get(f"/dashboard/projects/{UID}/figures/queue.csv").text)))

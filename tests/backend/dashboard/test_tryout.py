@@ -16,8 +16,8 @@ from backend.store import Store
 from backend.store.jobs import list_jobs
 from backend.store.projects import ensure_project
 from backend.store.tables import Base
-from backend.worker import Worker
-from tests.backend.dashboard.populated import CONFIG, UID, populate
+from backend.worker.worker import Worker
+from tests.support.populated import CONFIG, UID, populate
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_used_is_said(trying: Flask) -> None:
     assert "Expected a text, got none." in post(trying, text="  ")
     assert "Expected a decimal number between 0 and 1" in post(trying, text="a", alpha="2")
     assert "Expected a language code" in post(trying, text="a", language="<en>")
-    assert "Expected a text of at most 20000 characters" in post(trying, text="a" * 20_001)
+    assert "Expected a text of at most 1000000 characters" in post(trying, text="a" * 1_000_001)
 
 
 def test_doubt_wins_over_the_best_labeling(kind: str) -> None:  # noqa: ARG001 - see pytestmark

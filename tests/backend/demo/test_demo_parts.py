@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from backend.demo.service import service_variables
 from backend.demo.state import load_state, remember_project, sole_use
 from backend.demo.variables import Account, label_studio_variables
 from backend.labelstudio.config import parse_config
+from tests.support.waiting import wait_for
 
 
 def is_running(pid: int) -> bool:
@@ -168,10 +168,7 @@ def test_a_child_is_forced_when_asking_does_not_help(tmp_path: Path) -> None:
         environment=os.environ,
         directory=tmp_path,
     )
-    for _ in range(300):
-        if (tmp_path / "log").read_text(encoding="utf-8"):
-            break
-        time.sleep(0.1)
+    wait_for(lambda: (tmp_path / "log").read_text(encoding="utf-8"), "it ignores the signal by now")
     assert child.alive
     assert child.stop(grace=0.2) < 0
     assert not child.alive
@@ -188,11 +185,7 @@ def test_a_child_ends_with_its_parent_even_if_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        time.sleep(0.5)
-        assert is_running(pid)
+        command = Path(f"/proc/{pid}/cmdline")
+        wait_for(lambda: command.read_bytes().startswith(b"sleep"), "the guard has become what it guards")
         parent.kill()
-    for _ in range(100):
-        if not is_running(pid):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the child outlived its parent")
+    wait_for(lambda: not is_running(pid), "the child ends with its parent")

@@ -19,25 +19,25 @@ import sqlalchemy as sa
 from click.testing import CliRunner, Result
 from werkzeug.serving import make_server
 
-from backend.alarms import ADVICE
 from backend.cli import main
-from backend.doctor import CHECKS
-from backend.doctor.findings import RUNBOOK, Finding, State
+from backend.doctor.findings import CHECKS, RUNBOOK, Finding, State
 from backend.doctor.server import BEARER, LEGACY, PERSONAL, UNKNOWN, token_kind
+from backend.domain.records import AnnotationRecord
 from backend.labelstudio.payloads import InvalidPayload
+from backend.monitoring.alarms import ADVICE
 from backend.store import Store, open_store
-from backend.store.events import Outcome, inbox_depth, process_events, store_event
-from backend.store.jobs import acquire_job, enqueue_job, fail_job
+from backend.store.attempts import set_aside
+from backend.store.events import EventOutcome, inbox_depth, process_events, store_event
+from backend.store.jobs import acquire_job, enqueue_job, fail_job, list_jobs
+from backend.store.labels import list_labels, record_annotation
 from backend.store.monitor import raise_alarm
-from backend.store.projects import ensure_model, ensure_project
+from backend.store.projects import ensure_model, ensure_project, ensure_task
 from backend.store.schema import downgrade, upgrade
 from backend.store.state import set_state
 from backend.store.tables import Event, Job
-from tests.backend.doctor.tokens import web_token
-from tests.backend.http.conftest import MakeApp, make_app, migrated, served_model, settings  # noqa: F401 - fixtures
-from tests.backend.http.running import free_port
-from tests.backend.store.conftest import postgresql  # noqa: F401 - a fixture
-from tests.backend.tagger.conftest import one_thread, tiny_model  # noqa: F401 - fixtures
+from tests.support.running import free_port
+from tests.support.service import MakeApp
+from tests.support.tokens import web_token
 from tests.test_docs import ROOT, slugs
 
 Findings = dict[str, list[dict[str, Any]]]
@@ -86,10 +86,10 @@ def named(found: Findings, check: str, says: str, remedy: str, *, state: str = "
 def test_before_the_first_use_nothing_fails_and_nothing_is_made(place: Path) -> None:
     code, found = examine()
     assert code == 0
-    assert "is not there yet" in found["database"][0]["found"]
+    assert "does not exist yet" in found["database"][0]["found"]
     assert list(place.iterdir()) == []
     named(found, "service", "does not answer", "surespan serve", state="warn")
-    named(found, "token", "ordering is off", "LABEL_STUDIO_API_KEY", state="skipped")
+    named(found, "token", "cannot be asked", "LABEL_STUDIO_API_KEY", state="skipped")
     assert examine("--quick", "--strict")[0] == 1
 
 
@@ -135,9 +135,10 @@ def test_a_disk_with_less_than_asked_for_is_named() -> None:
     code, found = examine(SURESPAN_MIN_FREE_MB="1000000000")
     assert code == 1
     for what in ("the database", "compiled code", "temporary files"):
-        named(found, "disk", f"MB are free for {what}", "free space")
+        named(found, "disk", f"MB free for {what}", "free space")
 
 
+@pytest.mark.heavy
 def test_a_cache_that_cannot_be_written_and_a_model_that_is_not_there(place: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": "/dev/null/nowhere", "SURESPAN_MODEL": str(place / "gone")}
     done = subprocess.run(
@@ -154,7 +155,7 @@ def test_a_cache_that_cannot_be_written_and_a_model_that_is_not_there(place: Pat
 
 
 @pytest.mark.usefixtures("store")
-def test_the_model_is_loaded_and_its_classes_are_named(served_model: Path) -> None:  # noqa: F811 - a fixture
+def test_the_model_is_loaded_and_its_classes_are_named(served_model: Path) -> None:
     _, found = examine("--strict", SURESPAN_MODEL=str(served_model))
     assert re.search(r"loads in \d+\.\d s; classes .*PER", found["model"][0]["found"])
     assert found["model"][0]["state"] == "ok"
@@ -171,13 +172,13 @@ def test_a_schema_that_is_behind_is_named(store: Store) -> None:
 def test_tables_changed_by_hand_are_noticed(store: Store) -> None:
     with store.write() as session:
         session.execute(sa.text("ALTER TABLE tasks ADD COLUMN mine INTEGER"))
-    named(examine()[1], "schema", "are not as it says", "surespan db check")
+    named(examine()[1], "schema", "differ from it", "surespan db check")
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("sqlite:////dev/null/x.db", "cannot be made"),
+        ("sqlite:////dev/null/x.db", "cannot be created"),
         ("sqlite:///notes.txt", "not a database"),
         ("postgresql://ann:hidden@127.0.0.1:1/surespan", "check that the database is running"),
     ],
@@ -191,7 +192,7 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(place: Pat
 
 
 @pytest.mark.usefixtures("place")
-def test_postgresql_is_looked_at_alike(postgresql: Any) -> None:  # noqa: F811 - a fixture
+def test_postgresql_is_looked_at_alike(postgresql: Any) -> None:
     postgresql.admin("CREATE DATABASE doctor")
     url = postgresql.uri("doctor")
     code, found = examine(SURESPAN_DATABASE_URL=url)
@@ -209,7 +210,7 @@ def test_postgresql_is_looked_at_alike(postgresql: Any) -> None:  # noqa: F811 -
 
 
 def test_dead_events_are_named_and_sync_has_them_tried_again(store: Store) -> None:
-    def refuse(*_: object) -> Outcome:
+    def refuse(*_: object) -> EventOutcome:
         raise InvalidPayload("an annotation", "none")
 
     for number in (1, 2):
@@ -220,13 +221,43 @@ def test_dead_events_are_named_and_sync_has_them_tried_again(store: Store) -> No
     named(found, "inbox", "2 events failed for good: ANNOTATION_CREATED (InvalidPayload)", "surespan sync --dead")
 
     runner = CliRunner()
-    assert json.loads(runner.invoke(main, ["sync", "--dead", "--project", "2", "--json"]).stdout) == {"replayed": 1}
+    assert json.loads(runner.invoke(main, ["sync", "--dead", "--project", "2", "--json"]).stdout) == {
+        "replayed": 1,
+        "labels": 0,
+        "jobs": 0,
+    }
     assert "1 event waits again" in runner.invoke(main, ["sync", "--dead"]).stdout
-    assert "No event is dead." in runner.invoke(main, ["sync", "--dead"]).stdout
+    assert "There are no dead events, no labels that were set aside" in runner.invoke(main, ["sync", "--dead"]).stdout
     with store.read() as session:
         assert inbox_depth(session) == {"pending": 2, "dead": 0}
     assert examine()[1]["inbox"][0]["state"] == "ok"
-    assert process_events(store, lambda *_: Outcome.DONE, worker="w") == 2
+    assert process_events(store, lambda *_: EventOutcome.DONE, worker="w") == 2
+
+
+def test_labels_and_jobs_that_were_given_up_are_named_and_sync_has_them_tried_again(store: Store) -> None:
+    with store.write() as session:
+        project = ensure_project(session, "7.1")
+        model = ensure_model(session, "m", "ab" * 32, classes=["PER"])
+        task = ensure_task(session, project.id, external_id="5", text="Bob")
+        record_annotation(session, task.id, AnnotationRecord(1, datetime(2026, 1, 1, tzinfo=UTC), ()))
+        given = {"model_id": model.id, "labels": list_labels(session, project.id)}
+        set_aside(session, project.id, **given, reason="ValueError: a text nobody may read")
+        enqueue_job(session, "refit", key="refit:7.1", project_id=project.id)
+        job = acquire_job(session, holder="w")
+        assert job is not None
+        fail_job(session, job, ValueError("no"))
+    code, found = examine()
+    assert code == 0
+    named(found, "scoring", "1 label was set aside: ValueError", "surespan sync --dead", state="warn")
+    assert "nobody may read" not in str(found)
+    runner = CliRunner()
+    assert "There are no dead events" in runner.invoke(main, ["sync", "--dead", "--project", "8"]).stdout
+    said = runner.invoke(main, ["sync", "--dead", "--project", "7"]).stdout
+    assert "1 label is scored again" in said
+    assert "1 job waits again" in said
+    assert examine()[1]["scoring"][0]["state"] == "ok"
+    with store.read() as session:
+        assert [job.state for job in list_jobs(session)] == ["queued"]
 
 
 def test_events_and_jobs_that_nobody_takes_are_named(store: Store) -> None:
@@ -243,7 +274,12 @@ def test_events_and_jobs_that_nobody_takes_are_named(store: Store) -> None:
     with store.write() as session:
         assert acquire_job(session, holder="gone", kinds=["sync"], lease=timedelta(minutes=1)) is not None
         session.execute(sa.update(Job).values(lease_until=ago))
-    named(examine(SURESPAN_WORKER="false")[1], "worker", "whose worker is gone: sync", "surespan worker")
+    named(
+        examine(SURESPAN_WORKER="false")[1],
+        "worker",
+        "jobs of a worker that is gone were not taken over: sync",
+        "surespan worker",
+    )
 
 
 def test_jobs_that_failed_are_named_by_kind_and_error(store: Store) -> None:
@@ -269,7 +305,7 @@ def test_what_the_database_knows_of_a_project_is_said_without_label_studio(store
         )
     code, found = examine()
     assert code == 1
-    named(found, "sync", "reconciliation fails: GET /api/tasks/", "token")
+    named(found, "sync", "reconciliation failed: GET /api/tasks/", "token")
     (alarm,) = found["alarms"]
     assert (alarm["found"], alarm["remedy"]) == ("gap: Much.", ADVICE["gap"])
     assert alarm["link"] == "docs/operate.md#alarm-gap"
@@ -278,7 +314,7 @@ def test_what_the_database_knows_of_a_project_is_said_without_label_studio(store
 
 
 @pytest.fixture
-def served(make_app: MakeApp) -> Iterator[Callable[..., str]]:  # noqa: F811 - a fixture
+def served(make_app: MakeApp) -> Iterator[Callable[..., str]]:
     """Serve the real application, its model not loaded, from a thread; returns its address."""
     running = []
 
@@ -306,7 +342,7 @@ def test_a_service_with_other_credentials_is_named(served: Callable[..., str]) -
     right = {"BASIC_AUTH_USER": "ann", "BASIC_AUTH_PASS": "right", "SURESPAN_WEBHOOK_SECRET": "right"}
     _, found = examine("--quick", "--service-url", url, **right)
     assert found["credentials"][0]["state"] == "ok"
-    named(found, "service", "not in memory yet", "wait", state="warn")
+    named(found, "service", "not loaded yet", "wait", state="warn")
     for name, says in (("BASIC_AUTH_PASS", "BASIC_AUTH_USER and"), ("SURESPAN_WEBHOOK_SECRET", "/webhook of the")):
         _, found = examine("--quick", "--service-url", url, **(right | {name: "wrong"}))
         named(found, "credentials", says, "restart the service")
@@ -335,7 +371,7 @@ def test_something_else_at_an_address_is_not_taken_for_ours_or_theirs() -> None:
     named(found, "service", "does not answer", "surespan serve")
     named(found, "label-studio", "is not Label Studio", "LABEL_STUDIO_URL")
     _, found = examine("--quick", "--url", "labels.example.org")
-    named(found, "label-studio", "no address of a server", "http://")
+    named(found, "label-studio", "not the address of a server", "http://")
     _, found = examine("--quick", "--url", f"http://127.0.0.1:{free_port()}")
     named(found, "label-studio", "does not answer", "start Label Studio")
 

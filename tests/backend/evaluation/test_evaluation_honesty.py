@@ -18,16 +18,16 @@ from backend.evaluation.paper_sets import run_paper
 from backend.evaluation.recommend import recommend, texts_needed
 from backend.evaluation.study import COMPARED, Study, run_method
 from backend.evaluation.tables import upper_tail
+from backend.tagger.loading import load_tagger
+from backend.tagger.network_tagger import NetworkTagger
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import NetworkTagger, load_tagger
 from conformal.integrated import decode_integrated
-from tests.backend.tagger.conftest import SAMPLE, reworded, tiny_model  # noqa: F401 - a fixture
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT, SAMPLE
+from tests.support.taggers import reworded
 
 
 @pytest.fixture(scope="module")
-def tagger(tiny_model: Path) -> NetworkTagger:  # noqa: F811 - a fixture
+def tagger(tiny_model: Path) -> NetworkTagger:
     return load_tagger(tiny_model)
 
 
@@ -154,7 +154,7 @@ def test_nothing_but_nc1_is_recommended_without_evidence() -> None:
     assert texts_needed("0.01") == 250
 
 
-def test_few_texts_in_files_of_one_name(tiny_model: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_few_texts_in_files_of_one_name(tiny_model: Path, tmp_path: Path) -> None:
     sentences = SAMPLE.read_text().strip().split("\n\n")
     trained = reworded(tmp_path).read_text().strip().split("\n\n")
     for folder, part in (("a", sentences[:6]), ("b", [*sentences[6:12], trained[0]])):
@@ -164,7 +164,7 @@ def test_few_texts_in_files_of_one_name(tiny_model: Path, tmp_path: Path) -> Non
     arguments += ["--data", str(tmp_path / "a" / "x.conll"), "--data", str(tmp_path / "b" / "x.conll")]
     made = CliRunner().invoke(main, [*arguments, "--json", str(tmp_path / "all.json")])
     assert made.exit_code == 0, made.output
-    assert "recommended: nc1, the default, for want of evidence" in made.stdout
+    assert "recommended: nc1, the default, as there is too little evidence" in made.stdout
     assert "1 of 13 texts (7.7%) were in the model's training data" in made.stderr.replace("\n", " ")
     rows = (tmp_path / "out" / "by-file.csv").read_text().splitlines()
     assert {row.split(",")[0] for row in rows[1:]} <= {"a/x.conll", "b/x.conll"}
@@ -173,7 +173,7 @@ def test_few_texts_in_files_of_one_name(tiny_model: Path, tmp_path: Path) -> Non
     assert settings["files"] == ["a/x.conll", "b/x.conll"]
 
 
-def test_data_without_a_usable_text_are_refused(tiny_model: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_data_without_a_usable_text_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.conll"
     empty.write_text("")
     for path, said in ((empty, "expected labelled texts in empty.conll, got none"), (reworded(tmp_path), "trained on")):

@@ -14,11 +14,11 @@ from backend.evaluation.law_tables import class_laws
 from backend.evaluation.merging import merge_classes
 from backend.evaluation.run import Plan, _pieces, evaluate
 from backend.evaluation.study import Study
-from backend.tagger.tagger import load_tagger
+from backend.tagger.loading import load_tagger
 from conformal.evaluation import cut_points, head_sizes, within
-from conformal.naive import PairTable
-from conformal.quantile import ScoreTable
-from tests.backend.tagger.conftest import SAMPLE, tiny_model  # noqa: F401 - a fixture
+from conformal.pairs import PairTable
+from conformal.quantile import CalibrationScores, ScoreTable
+from tests.support.paths import SAMPLE
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_sizes_by_doubling_steps_are_those_of_every_rank() -> None:
     counts = rng.integers(0, 40, 300)
     scores = np.sort(rng.random((300, 40)), axis=1)
     table = ScoreTable.of(rng.random(50))
-    pairs = PairTable.of_pairs(rng.random((50, 2)), share="0.3")
+    pairs = PairTable.of_pairs(CalibrationScores.of(rng.random((50, 2))), share="0.3")
     for one in (table, pairs):
         values = scores if one is table else np.stack([scores, scores**2], axis=-1)
         cuts = np.repeat(cut_points(one, "0.2")[None], 300, axis=0)
@@ -78,14 +78,14 @@ def test_sizes_by_doubling_steps_are_those_of_every_rank() -> None:
 
 
 @pytest.fixture(scope="module")
-def study(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:  # noqa: F811 - a fixture
+def study(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
     merged = merge_classes(load_tagger(tiny_model), "ENTITY")
     path = tmp_path_factory.mktemp("data") / "sample.conll"
     path.write_text("\n".join([SAMPLE.read_text().rstrip("\n") + "\n"] * 3))
     return Study(decode_files(merged, [path], cache=tmp_path_factory.mktemp("cache"), merge="ENTITY"))
 
 
-def test_merged_classes_are_one(study: Study, tiny_model: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_merged_classes_are_one(study: Study, tiny_model: Path, tmp_path: Path) -> None:
     plain = decode_files(load_tagger(tiny_model), [SAMPLE], cache=tmp_path)
     merged = study.decoded
     assert merged.classes == ("ENTITY",)

@@ -9,10 +9,10 @@ import pytest
 
 from backend.evaluation.planted import KINDS, plant_error
 from backend.evaluation.second_looks import PlantedTexts, decode_planted, label_order_trial, queue_trial, run_trial
+from backend.tagger.loading import load_tagger
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import load_tagger
 from conformal.labels import Span
-from tests.backend.tagger.conftest import SAMPLE, one_thread, tiny_model  # noqa: F401 - fixtures
+from tests.support.paths import SAMPLE
 
 WORDS = ["Anna", "Smith", "lives", "in", "Bonn", "today", "."]
 LABEL = (Span(0, 2, "PER"), Span(4, 5, "LOC"))
@@ -51,7 +51,7 @@ def test_a_label_that_allows_no_error_has_none() -> None:
 
 
 @pytest.fixture(scope="module")
-def planted(tiny_model: Path) -> PlantedTexts:  # noqa: F811 - a fixture
+def planted(tiny_model: Path) -> PlantedTexts:
     return decode_planted(load_tagger(tiny_model), read_labelled(SAMPLE).texts)
 
 

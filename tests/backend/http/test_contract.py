@@ -15,7 +15,9 @@ from flask import Flask
 from label_studio_sdk.label_interface import LabelInterface
 
 from backend.app import service_of
-from backend.predictor import Guarantee
+from backend.domain.guarantee import Guarantee
+from backend.domain.priority import value_of
+from backend.domain.records import Draw, Served, TextSpan
 from backend.serving import chunks
 from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.service import Service
@@ -23,16 +25,16 @@ from backend.settings import Settings
 from backend.store import Store
 from backend.store.events import list_events
 from backend.store.jobs import list_jobs
-from backend.store.projects import ensure_model, ensure_project, find_project, find_task, set_project_options
-from backend.store.ranked import unpack_ranked, value_of
+from backend.store.packed_lists import unpack_ranked
+from backend.store.projects import ensure_model, ensure_project, find_project, find_task, set_project_alpha
 from backend.store.served import served_before
 from backend.store.thresholds import write_version
-from backend.store.types import Draw, Served
 from backend.tagger.readers import read_labelled
-from backend.tagger.spans import CharSpan
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import SAMPLE, MakeApp
-from tests.shared_data import shared_data
+from tests.support import payload_shapes as shapes
+from tests.support.data import benchmark_data
+from tests.support.paths import SAMPLE
+from tests.support.service import MakeApp
+from tests.support.waiting import WAIT
 
 
 def post(app: Flask, path: str, body: Any) -> Any:
@@ -105,7 +107,7 @@ class TestPredictions:
             {"id": 3, "data": {"body": "x"}},
             "no task at all",
             shapes.task(4, "https://files.example/a.txt"),
-            shapes.task(5, "x" * 20_001),
+            shapes.task(5, "x" * 1_000_001),
             {"id": 6},
         ]
         good = shapes.task(7, shapes.TEXTS[0])
@@ -122,14 +124,14 @@ class TestPredictions:
     def test_a_failing_prediction_fails_alone(
         self, app: Flask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        made = chunks.outcome_of
+        made = chunks.answer_of
 
         def fail_on_wien(prediction: Any) -> Any:
-            if "Wien" in prediction.tagged.text:
-                raise ZeroDivisionError(prediction.tagged.text)
+            if "Wien" in prediction.text:
+                raise ZeroDivisionError(prediction.text)
             return made(prediction)
 
-        monkeypatch.setattr(chunks, "outcome_of", fail_on_wien)
+        monkeypatch.setattr(chunks, "answer_of", fail_on_wien)
         found = results(app, shapes.predict([shapes.task(i, text) for i, text in enumerate(shapes.TEXTS)]))
         assert found[0] == [{"model_version": found[0][0]["model_version"], "score": 0.0, "result": []}]
         assert all(entry[-1]["score"] > 0 for entry in found[1:])
@@ -168,7 +170,7 @@ class TestPredictions:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join()
         assert len(answers) == 6
         assert all(each == answers[0] for each in answers)
         assert service.measures.registry.get_sample_value("surespan_predicted_tasks_total", {"source": "model"}) == 5
@@ -220,13 +222,13 @@ class TestRecord:
         kept = served(service, "8")
         assert kept is not None
         assert (kept.version_id, kept.shadow, kept.shown) == (None, False, len(entry))
-        ranked = unpack_ranked(kept.ranked)
+        ranked = unpack_ranked(kept.ranked).units[0].ranked
         shown = [r["value"] for r in entry[-1]["result"] if r["from_name"] == "label"]
         best = [(span.start, span.end) for span in ranked.labelings[0]]
         assert best == [(value["start"], value["end"]) for value in shown] != []
         assert len(ranked.labelings) == 16
-        assert kept.score == entry[-1]["score"]
-        assert value_of(kept.score) >= -ranked.log_probabilities[0]
+        assert kept.priority == entry[-1]["score"]
+        assert value_of(kept.priority) >= -ranked.log_probabilities[0]
         with service.reads.read() as session:
             row = find_project(session, shapes.PROJECT)
             assert row is not None
@@ -236,7 +238,7 @@ class TestRecord:
         assert (found.text, found.language, found.length) == (shapes.TEXTS[0], "de", 8)
 
     def test_a_busy_database_does_not_fail_a_prediction(self, make_app: MakeApp, settings: Settings) -> None:
-        app = make_app()
+        app = make_app(patience=0.2)
         results(app, shapes.predict([shapes.task(1, "warm")]))
         service: Service = app.extensions["surespan"]
         other = sqlite3.connect(settings.database_url.removeprefix("sqlite:///"), isolation_level=None)
@@ -248,7 +250,7 @@ class TestRecord:
         assert app.test_client().get("/health").status_code == 200
         other.execute("ROLLBACK")
         other.close()
-        service.recorder.close()
+        service.recorder.close(WAIT)
         assert served(service, "9") is not None
 
     def test_blind_tasks_are_empty_and_their_set_is_shadow(self, make_app: MakeApp) -> None:
@@ -309,9 +311,9 @@ class TestInteractive:
         answer = self.ask(app, text, shapes.region(0, half, text, "LOC", origin="manual"))
         assert person not in self.spans(answer)
         predictor = service.views.view(shapes.PROJECT, shapes.CONFIG).predictor
-        made = predictor.predict([text], fixed=[[CharSpan(0, half, "LOC")]])[0]
+        made = predictor.predict([text], fixed=[[TextSpan(0, half, "LOC")]])[0]
         best = made.char_spans(made.sets.labelings[0].spans)
-        assert CharSpan(0, half, "LOC") in best
+        assert TextSpan(0, half, "LOC") in best
         assert [(start, end) for start, end, _ in self.spans(answer)] == [(s.start, s.end) for s in best[1:]]
         assert answer["score"] == pytest.approx(made.sets.labelings[0].probability)
         assert made.guarantee is Guarantee.NONE  # a set given what someone fixed promises nothing
@@ -401,7 +403,7 @@ class TestVersions:
         body = shapes.predict([shapes.task(1, shapes.TEXTS[0])])
         before = results(app, body)[0][-1]
         with Store(service.writes.url) as store, store.write() as session:
-            set_project_options(session, ensure_project(session, shapes.PROJECT).id, alpha="0.25")
+            set_project_alpha(session, ensure_project(session, shapes.PROJECT).id, alpha="0.25")
         assert results(app, body)[0][-1] == before  # as long as the version is the same, so are the sets
         assert before["result"][0]["meta"]["alpha"] == "0.1"
         self.write(service, service.views.view(shapes.PROJECT, shapes.CONFIG), alpha="0.25")
@@ -453,7 +455,7 @@ class TestEvents:
 
 def test_captured_requests_are_answered(app: Flask, service: Service) -> None:
     """The payloads that a real Label Studio sent, where they are at hand."""
-    data = shared_data()
+    data = benchmark_data()
     captured = None if data is None else data.parent / "labelstudio"
     if captured is None or not captured.is_dir():
         pytest.skip("the captured payloads are not here")
@@ -474,7 +476,7 @@ def test_captured_requests_are_answered(app: Flask, service: Service) -> None:
 
 
 def test_our_shapes_have_the_keys_of_the_captured_ones() -> None:
-    data = shared_data()
+    data = benchmark_data()
     captured = None if data is None else data.parent / "labelstudio"
     if captured is None or not captured.is_dir():
         pytest.skip("the captured payloads are not here")

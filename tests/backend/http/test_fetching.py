@@ -11,8 +11,8 @@ from flask import Flask
 
 from backend.labelstudio.payloads import Unpredictable
 from backend.serving.fetching import allowed_hosts, fetch_text
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import MakeApp
+from tests.support import payload_shapes as shapes
+from tests.support.service import MakeApp
 
 ASKED: list[str] = []
 

@@ -15,8 +15,8 @@ from label_studio_sdk.label_interface import LabelInterface
 
 from backend.app import service_of
 from backend.store.events import inbox_depth
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import MakeApp
+from tests.support import payload_shapes as shapes
+from tests.support.service import MakeApp
 
 SOAK = 10_000  # inputs in `make soak`, over all routes
 QUICK = 120

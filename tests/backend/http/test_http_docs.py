@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from flask import Flask
 from prometheus_client import generate_latest
@@ -11,8 +10,9 @@ from prometheus_client import generate_latest
 from backend.app import service_of
 from backend.http.errors import STATUS
 from backend.settings import variable_of
+from tests.support.paths import ROOT
 
-PAGES = Path(__file__).parents[3] / "docs" / "reference"
+PAGES = ROOT / "docs" / "reference"
 REFERENCE = (PAGES / "http.md").read_text(encoding="utf-8")
 METRICS = (PAGES / "metrics.md").read_text(encoding="utf-8")
 

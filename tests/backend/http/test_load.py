@@ -17,21 +17,22 @@ import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from backend.labelstudio.classes import project_tagger
+from backend.calibration.refit import refit
+from backend.domain.records import AnnotationRecord, Draw, SequenceScores
 from backend.labelstudio.config import parse_config
-from backend.recalibrate import refit
-from backend.scoring import ScoredText, score_labelled
+from backend.prediction.scoring import ScoredText, score_labelled
 from backend.store import Store
 from backend.store.calibration import record_scores
 from backend.store.events import load_event
 from backend.store.labels import record_annotation
 from backend.store.projects import ensure_model, ensure_project, ensure_task
-from backend.store.types import AnnotationRecord, Draw, SequenceScores
+from backend.tagger.loading import load_tagger
+from backend.tagger.project_classes import project_tagger
 from backend.tagger.readers import read_labelled
-from backend.tagger.tagger import Tagger, load_tagger
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import SAMPLE
-from tests.backend.http.running import Running, running
+from backend.tagger.tagger import Tagger
+from tests.support import payload_shapes as shapes
+from tests.support.paths import SAMPLE
+from tests.support.running import Running, running
 
 CLIENTS = 64
 SECONDS = 60.0
@@ -180,6 +181,7 @@ def try_it(model: Path, directory: Path, *, clients: int, seconds: float) -> Non
         assert service.log.read_text() == ""
 
 
+@pytest.mark.e2e
 @pytest.mark.slow
 def test_many_clients_and_a_refit(served_model: Path, tmp_path: Path) -> None:
     try_it(served_model, tmp_path, clients=CLIENTS, seconds=SECONDS)

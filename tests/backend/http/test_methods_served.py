@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backend.http.conftest import MakeApp
+from tests.support.service import MakeApp
 
 TEXT = "Anna Schmidt wohnt in Berlin."
 

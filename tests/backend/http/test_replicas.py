@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.predictor import starter_calibration
+from backend.prediction.starter import starter_calibration
 from backend.store import Store
 from backend.store.events import inbox_depth
 from backend.store.projects import ensure_model, ensure_project, find_project, find_task
 from backend.store.schema import upgrade
 from backend.store.thresholds import write_version
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.running import running
 from tests.backend.http.test_load import tagger_of_the_project
 from tests.backend.http.test_serve import metrics
-from tests.backend.store.conftest import postgresql  # noqa: F401 - a fixture
+from tests.support import payload_shapes as shapes
+from tests.support.running import running
+from tests.support.waiting import wait_for
 
 
+@pytest.mark.e2e
 @pytest.mark.slow
-def test_two_workers_share_one_database(served_model: Path, tmp_path: Path, postgresql: Any) -> None:  # noqa: F811
+def test_two_workers_share_one_database(served_model: Path, tmp_path: Path, postgresql: Any) -> None:
     name = f"t{uuid.uuid4().hex[:12]}"
     postgresql.admin(f"CREATE DATABASE {name}")
     with Store(postgresql.uri(name)) as store:
@@ -42,9 +42,12 @@ def test_two_workers_share_one_database(served_model: Path, tmp_path: Path, post
                 assert "surespan_predict_tasks_count 20.0" in said
                 assert "surespan_inbox_events" in said
             number = activate(store, served_model)
-            time.sleep(2.5)  # the poll's two seconds
-            versions = {service.call("/setup", shapes.setup())[1]["model_version"] for _ in range(30)}
-            assert {version.rsplit(".", 1)[1] for version in versions} == {str(number)}
+
+            def versions() -> set[str]:
+                answers = [service.call("/setup", shapes.setup())[1]["model_version"] for _ in range(30)]
+                return {version.rsplit(".", 1)[1] for version in answers}
+
+            wait_for(lambda: versions() == {str(number)}, "either process has polled")
             assert service.stop() == 0
             assert service.log.read_text() == ""
         with store.read() as session:

@@ -19,8 +19,8 @@ from backend.http.security import bind_address, read_credentials
 from backend.logs import JsonFormatter, configure_logging
 from backend.settings import Settings, load_settings
 from backend.store.events import inbox_depth
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import MakeApp
+from tests.support import payload_shapes as shapes
+from tests.support.service import MakeApp
 
 USER, PASSWORD, SECRET = "ann", "päss:wörd", "hook-secret"
 ROUTES = [
@@ -72,11 +72,13 @@ def test_every_route_but_health_asks_for_credentials(guarded: Flask) -> None:
             assert answer.json.keys() == {"error", "expected", "got", "hint"}
 
 
-def test_basic_auth_opens_everything_and_the_secret_the_webhook_only(guarded: Flask) -> None:
+def test_basic_auth_opens_everything_but_the_webhook_and_the_secret_that_only(guarded: Flask) -> None:
     client = guarded.test_client()
     event = shapes.events()[0]
     assert client.post("/setup", json=shapes.setup(), headers=basic(USER, PASSWORD)).status_code == 200
-    assert client.post("/webhook", json=event, headers=basic(USER, PASSWORD)).status_code == 200
+    refused = client.post("/webhook", json=event, headers=basic(USER, PASSWORD))
+    assert refused.status_code == 401
+    assert "X-Surespan-Secret" in refused.get_json()["hint"]
     assert client.post("/webhook", json=event, headers={"X-Surespan-Secret": SECRET}).status_code == 200
     assert client.post("/setup", json=shapes.setup(), headers={"X-Surespan-Secret": SECRET}).status_code == 401
 
@@ -98,6 +100,27 @@ def test_credentials_that_a_browser_remembers_are_no_use_to_other_pages(guarded:
         assert client.get("/versions", headers=mine).status_code == 200, "reading changes nothing"
     claim = client.post("/api/v1/queue/claims", data="{}", headers=mine, content_type="text/plain")
     assert claim.status_code == 403
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_no_form_of_any_page_can_send_an_event(make_app: MakeApp, kind: str) -> None:
+    event = json.dumps(shapes.events()[0])
+    protected = make_app(start=False, basic_auth_user=USER, basic_auth_pass=SecretStr(PASSWORD)).test_client()
+    open_ = make_app(start=False).test_client()
+    for client, headers in ((protected, basic(USER, PASSWORD)), (open_, {})):
+        answer = client.post("/webhook", data=event, content_type=kind, headers=headers)
+        assert answer.status_code == 415
+        assert answer.get_json()["expected"] == "Content-Type: application/json"
+        assert client.post("/webhook", json=shapes.events()[0], headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("other", [{"Origin": "https://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}])
+def test_another_site_cannot_send_an_event_with_remembered_credentials(
+    make_app: MakeApp, other: dict[str, str]
+) -> None:
+    client = make_app(start=False, basic_auth_user=USER, basic_auth_pass=SecretStr(PASSWORD)).test_client()
+    answer = client.post("/webhook", json=shapes.events()[0], headers=basic(USER, PASSWORD) | other)
+    assert answer.status_code == 403
 
 
 def test_a_secret_alone_guards_the_webhook(make_app: MakeApp) -> None:

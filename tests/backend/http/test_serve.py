@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ from click.testing import CliRunner
 from backend.cli import main
 from backend.store import Store
 from backend.store.events import inbox_depth
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.running import Running, environment, running
+from tests.support import payload_shapes as shapes
+from tests.support.running import Running, environment, running
+from tests.support.waiting import WAIT, wait_for
 
 
+@pytest.mark.e2e
 def test_the_quick_routes_answer_while_the_model_loads_and_a_stop_finishes_the_rest(
     served_model: Path, tmp_path: Path
 ) -> None:
@@ -38,9 +39,9 @@ def test_the_quick_routes_answer_while_the_model_loads_and_a_stop_finishes_the_r
         many = [shapes.task(i, f"{shapes.TEXTS[i % 4]} {i}") for i in range(300)]
         thread = threading.Thread(target=lambda: answers.append(service.call("/predict", shapes.predict(many))))
         thread.start()
-        until(lambda: "surespan_predict_tasks_count 2.0" in metrics(service))  # it has begun
+        wait_for(lambda: "surespan_predict_tasks_count 2.0" in metrics(service), "it has begun")
         assert service.stop() == 0
-        thread.join(60)
+        thread.join(WAIT)
         (status, answer), *_ = answers
         assert (status, len(answer["results"])) == (200, 300)
         assert all(entry[-1]["model_version"] for entry in answer["results"])
@@ -53,15 +54,8 @@ def test_the_quick_routes_answer_while_the_model_loads_and_a_stop_finishes_the_r
         assert inbox_depth(session)["pending"] == 1
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-    pytest.fail("it did not happen")
-
-
 def metrics(service: Running) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=WAIT) as answer:
         return str(answer.read(), "utf-8")
 
 
@@ -71,7 +65,7 @@ def metrics(service: Running) -> str:
         ({"WORKERS": "2"}, "WORKERS: expected 1 with SQLite, got 2"),
         ({"SURESPAN_HOST": "0.0.0.0"}, "SURESPAN_HOST: expected a loopback address"),  # noqa: S104
         ({"BASIC_AUTH_USER": "ann"}, "BASIC_AUTH_PASS: expected a value"),
-        ({"PORT": "0"}, "PORT: expected a whole number of at least 1"),
+        ({"PORT": "0"}, "PORT: expected a whole number from 1 to 65535"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused_at_start(
@@ -83,6 +77,7 @@ def test_settings_that_do_not_go_together_are_refused_at_start(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.e2e
 def test_without_a_model_the_service_is_up_and_says_why_it_cannot_predict(tmp_path: Path) -> None:
     with running(tmp_path, tmp_path / "nowhere") as service:
         service.wait_until_up()

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from backend.domain.records import TextSpan
 from backend.labelstudio.annotations import control_of, is_bulk, matches_text, read_annotation, read_id
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.payloads import InvalidPayload
-from backend.store.types import TextSpan
-from tests.backend.http.payload_shapes import CONFIG, TEXTS, annotation, region
-from tests.shared_data import require_shared_data
+from tests.support.data import require_benchmark_data
+from tests.support.payload_shapes import CONFIG, TEXTS, annotation, region
 
 TEXT = TEXTS[0]
 
@@ -147,7 +147,7 @@ def test_ids_are_whole_numbers() -> None:
 
 
 def test_captured_submissions_of_the_editor() -> None:
-    captured = require_shared_data().parent / "labelstudio" / "annotations_submitted_variants.json"
+    captured = require_benchmark_data().parent / "labelstudio" / "annotations_submitted_variants.json"
     variants = json.loads(captured.read_text(encoding="utf-8"))
     for name, body in variants.items():
         body |= {"id": 1, "updated_at": "2026-11-16T00:22:09.061Z", "updated_by": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backend.labelstudio.config import TextTag
+from backend.domain.target import TextTag
 from backend.labelstudio.payloads import (
     InvalidPayload,
     TaskIn,

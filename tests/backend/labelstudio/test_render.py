@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 from label_studio_sdk.label_interface import LabelInterface
 
-from backend.labelstudio.config import Target, parse_config
+from backend.domain.priority import priority_of
+from backend.domain.ranked import Labeling
+from backend.domain.records import TextSpan
+from backend.domain.target import Target
+from backend.labelstudio.config import parse_config
 from backend.labelstudio.interactive import read_given
 from backend.labelstudio.payloads import TaskIn
 from backend.labelstudio.render import render, render_empty, render_suggestion
-from backend.outcome import DoubtfulSpan, HeldLabel, Outcome, ShownLabeling
-from backend.store.ranked import score_of
-from backend.store.types import TextSpan
+from backend.prediction.answer import Answer
+from backend.prediction.prediction import DoubtfulSpan
+from conformal.prediction import SpanLabel
 
 TEXT = "👩‍🚀 Alice\r\nmet Jordan."
 ALICE, JORDAN = TEXT.index("Alice"), TEXT.index("Jordan")
@@ -28,16 +32,16 @@ def target(flag: str = FLAG) -> Target:
     return parse_config(XML.format(flag=flag)).target(["LOC", "PER"])
 
 
-def outcome(**changes: Any) -> Outcome:
+def answer(**changes: Any) -> Answer:
     alice = TextSpan(ALICE, ALICE + 5, "PER")
     labelings = (
-        ShownLabeling(1, 0.61, 1.0, (alice, TextSpan(JORDAN, JORDAN + 6, "PER"))),
-        ShownLabeling(2, 0.25, 0.4, (alice, TextSpan(JORDAN, JORDAN + 6, "LOC"))),
-        ShownLabeling(3, 0.05, 0.1, (alice,)),
+        Labeling(1, 0.61, 1.0, (alice, TextSpan(JORDAN, JORDAN + 6, "PER"))),
+        Labeling(2, 0.25, 0.4, (alice, TextSpan(JORDAN, JORDAN + 6, "LOC"))),
+        Labeling(3, 0.05, 0.1, (alice,)),
     )
-    held = (HeldLabel("PER", 0.9, 0.66), HeldLabel("LOC", 0.3, 0.3), HeldLabel("O", 0.06, 0.04))
+    held = (SpanLabel("PER", 0.9, 0.66), SpanLabel("LOC", 0.3, 0.3), SpanLabel("O", 0.06, 0.04))
     spans = (
-        DoubtfulSpan(ALICE, ALICE + 5, (HeldLabel("PER", 0.99, 0.99),), flagged=False),
+        DoubtfulSpan(ALICE, ALICE + 5, (SpanLabel("PER", 0.99, 0.99),), flagged=False),
         DoubtfulSpan(JORDAN, JORDAN + 6, held, flagged=True),
     )
     values: dict[str, Any] = {
@@ -57,33 +61,32 @@ def outcome(**changes: Any) -> Outcome:
         "spans": spans,
         "ranked": b"",
         "value": 1.0,
-        "promise": "...",
     }
-    return Outcome(**(values | changes))
+    return Answer(**(values | changes))
 
 
-def rendered(made: Outcome, where: Target) -> list[dict[str, Any]]:
+def rendered(made: Answer, where: Target) -> list[dict[str, Any]]:
     return render(made, TEXT, target=where, project="1.2", task="9")
 
 
 def test_rank_one_is_last_and_ranks_have_versions_and_scores() -> None:
-    predictions = rendered(outcome(), target())
+    predictions = rendered(answer(), target())
     assert [each["model_version"] for each in predictions] == [
         "m@12345678+cal.7 #3",
         "m@12345678+cal.7 #2",
         "m@12345678+cal.7",
     ]
     # The score of rank 1 is what tasks are ordered by; the others stand to it as their probabilities do.
-    first = score_of(1.0, first=False)
+    first = priority_of(1.0, first=False)
     assert [each["score"] for each in predictions] == pytest.approx([first * 0.05 / 0.61, first * 0.25 / 0.61, first])
-    assert rendered(outcome(open=True, set_size=None), target())[-1]["score"] < 0.01
-    assert rendered(outcome(set_size=0), target())[-1]["score"] < 0.01
+    assert rendered(answer(open=True, set_size=None), target())[-1]["score"] < 0.01
+    assert rendered(answer(set_size=0), target())[-1]["score"] < 0.01
 
 
 @pytest.mark.parametrize("flag", [FLAG, ""])
 def test_label_studio_accepts_every_prediction(flag: str) -> None:
     witness = LabelInterface(XML.format(flag=flag))
-    predictions = rendered(outcome(), target(flag)) + render_empty("m@1+cal.0")
+    predictions = rendered(answer(), target(flag)) + render_empty("m@1+cal.0")
     for prediction in predictions:
         assert witness.validate_prediction(prediction, return_errors=True) == []
         for result in prediction["result"]:
@@ -94,7 +97,7 @@ def test_label_studio_accepts_every_prediction(flag: str) -> None:
 
 
 def test_a_flagged_span_is_two_results_of_one_region_with_the_flag_first() -> None:
-    results = rendered(outcome(), target())[-1]["result"]
+    results = rendered(answer(), target())[-1]["result"]
     jordan = [each for each in results if each["value"]["start"] == JORDAN]
     assert [each["from_name"] for each in jordan] == ["doubt", "entity"]
     assert jordan[0]["id"] == jordan[1]["id"]
@@ -113,25 +116,25 @@ def test_a_flagged_span_is_two_results_of_one_region_with_the_flag_first() -> No
 
 
 def test_a_flagged_span_outside_the_labeling_has_the_flag_only() -> None:
-    third = rendered(outcome(), target())[0]["result"]
+    third = rendered(answer(), target())[0]["result"]
     jordan = [each for each in third if each["value"]["start"] == JORDAN]
     assert [each["from_name"] for each in jordan] == ["doubt"]
 
 
 def test_without_a_flag_control_doubt_is_in_meta_only() -> None:
-    results = rendered(outcome(), target(flag=""))[-1]["result"]
+    results = rendered(answer(), target(flag=""))[-1]["result"]
     assert [each["from_name"] for each in results] == ["entity", "entity"]
     assert results[1]["meta"]["candidates"] == ["Person", "LOC", "O"]
     assert results[1]["score"] == 0.66
 
 
 def test_ids_are_stable_over_versions_and_distinct_over_tasks_and_projects() -> None:
-    def ids(made: Outcome, project: str = "1.2", task: str = "9") -> list[str]:
+    def ids(made: Answer, project: str = "1.2", task: str = "9") -> list[str]:
         shown = render(made, TEXT, target=target(), project=project, task=task)
         return [each["id"] for each in shown[-1]["result"]]
 
-    assert ids(outcome()) == ids(outcome(threshold_version=8, model_version="m@12345678+cal.8"))
-    assert not set(ids(outcome())) & (set(ids(outcome(), task="10")) | set(ids(outcome(), project="1.3")))
+    assert ids(answer()) == ids(answer(threshold_version=8, model_version="m@12345678+cal.8"))
+    assert not set(ids(answer())) & (set(ids(answer(), task="10")) | set(ids(answer(), project="1.3")))
 
 
 def region(start: int, end: int, label: str, **more: Any) -> dict[str, Any]:
@@ -178,7 +181,7 @@ def test_our_prediction_in_view_counts_as_present() -> None:
 
 def test_a_suggestion_adds_no_span_twice() -> None:
     present = {TextSpan(ALICE, ALICE + 5, "PER")}
-    made = render_suggestion(outcome(), TEXT, target=target(), project="1.2", task="9", present=present)
+    made = render_suggestion(answer(), TEXT, target=target(), project="1.2", task="9", present=present)
     assert [each["value"]["text"] for each in made["result"]] == ["Jordan"]
     assert [len(each["result"]) for each in made["alternatives"]] == [1, 0]
     assert (

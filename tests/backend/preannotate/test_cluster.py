@@ -11,7 +11,7 @@ from backend.preannotate.cluster import RayCluster, RayMissing
 from backend.preannotate.engines import make_engine
 
 if TYPE_CHECKING:
-    from tests.backend.preannotate.conftest import Known
+    from tests.support.recipes import Known
 
 
 def test_without_ray_the_command_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backend.preannotate import processes
-from backend.preannotate.engines import Inline, make_engine
+from backend.preannotate.engine import Inline
+from backend.preannotate.engines import make_engine
 from backend.preannotate.processes import LocalProcesses, ProcessesDie
 from backend.preannotate.recipe import Item, predict_items
 from backend.tagger.errors import InvalidModel
 
 if TYPE_CHECKING:
-    from tests.backend.preannotate.conftest import Known
+    from tests.support.recipes import Known
 
 
 def children() -> set[int]:
@@ -28,6 +29,8 @@ def test_this_process_keeps_groups_and_order(known: Known) -> None:
     assert isinstance(make_engine("local", 1), Inline)
 
 
+@pytest.mark.heavy
+@pytest.mark.crash
 def test_processes_say_the_same_and_one_that_is_killed_is_replaced(known: Known) -> None:
     made = LocalProcesses(2).run(known.recipe, iter(known.groups()), own=known.predictor)
     found = [next(made)]
@@ -81,7 +84,7 @@ def test_one_bad_text_costs_no_other_its_prediction(known: Known) -> None:
     items = [known.items[0], Item("bad", None), known.items[1]]  # type: ignore[arg-type]
     first, bad, second = predict_items(known.predictor, items)
     assert bad is None
-    for made, other in ((first, known.outcomes[0]), (second, known.outcomes[1])):
+    for made, other in ((first, known.answers[0]), (second, known.answers[1])):
         assert made is not None
         assert other is not None
         assert made.best.spans == other.best.spans  # alone in its batch, the last digits differ

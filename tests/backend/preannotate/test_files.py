@@ -10,11 +10,11 @@ from click.testing import CliRunner, Result
 
 from backend.cli import main
 from backend.demo.sample import sample_texts
-from backend.preannotate.engines import Group, Inline, Outcomes
+from backend.preannotate.engine import Answers, Group, Inline
 from backend.preannotate.files import Wanted, preannotate_file
 from backend.preannotate.recipe import Recipe
 from backend.preannotate.texts import Format
-from backend.predictor import Predictor
+from backend.prediction.predictor import Predictor
 from backend.settings import load_settings
 
 TEXTS = 12
@@ -30,11 +30,11 @@ class CutOff(Inline):
     def __init__(self, groups: int) -> None:
         self.groups = groups
 
-    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Outcomes]:
-        for number, outcomes in enumerate(super().run(recipe, groups, own=own)):
+    def run(self, recipe: Recipe, groups: Iterator[Group], *, own: Predictor) -> Iterator[Answers]:
+        for number, answers in enumerate(super().run(recipe, groups, own=own)):
             if number == self.groups:
                 raise Killed
-            yield outcomes
+            yield answers
 
 
 @pytest.fixture

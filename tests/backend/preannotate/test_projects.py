@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import LabelStudioError, LeaseLost
 from backend.preannotate import projects
 from backend.store import Store, open_store
 from backend.store.jobs import finish_job, heartbeat, list_jobs, release_jobs, take_job
 from backend.store.projects import ensure_project
-from backend.store.types import JobRecord, ProjectRecord
 
 KEY = "publish:7.1"
 

@@ -8,22 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from backend.errors import BackendError, Overloaded, StoreUnavailable
+from backend.models.gate import FairGate
+from backend.models.polling import Polled
 from backend.serving.admission import Admission
 from backend.serving.cache import AnswerCache
-from backend.serving.gate import FairGate
-from backend.serving.polling import Polled
-
-WAIT = 20.0
+from tests.support.waiting import WAIT, wait_for
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for other threads to get somewhere, at most `WAIT` seconds."""
-    ready = threading.Event()
-    for _ in range(int(WAIT / 0.005)):
-        if condition():
-            return
-        ready.wait(0.005)
-    pytest.fail("the other threads did not get there")
+    """Wait for other threads to get somewhere."""
+    wait_for(condition, "the other threads got there")
 
 
 def test_keys_take_turns_however_many_wait() -> None:
@@ -188,7 +182,7 @@ def test_beyond_the_waiting_room_one_is_told_at_once() -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    until(lambda: admission._places._value == 0)
+    until(lambda: admission._seats._value == 0)
     with pytest.raises(Overloaded, match="at most 2 predictions"):
         admission.acquire()
     assert not inside.is_set()

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from backend.errors import InvalidEvent, StoreBusy
-from backend.serving.gate import FairGate
+from backend.models.gate import FairGate
 from backend.serving.inbox import Inbox
 from backend.store import Store, open_store
 from backend.store.events import list_events, load_event

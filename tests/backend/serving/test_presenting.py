@@ -13,12 +13,16 @@ import pytest
 from flask import Flask
 from scipy import stats
 
-from backend.blind import ScoreSample, blind_score
+from backend.calibration.order import record_sampling
+from backend.domain.priority import priority_of
+from backend.domain.records import AnnotationRecord, Draw
+from backend.domain.streams import Order, draw_task, uniforms
+from backend.domain.text import text_hash
 from backend.errors import StoreUnavailable
-from backend.labelstudio.identity import ModelHeader
 from backend.labelstudio.payloads import read_predict
-from backend.serving.blindness import BlindScores
-from backend.serving.gate import FairGate
+from backend.models.gate import FairGate
+from backend.review.blind_priorities import PrioritySample, blind_priority
+from backend.serving.blindness import BlindPriorities
 from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks, Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
@@ -26,23 +30,12 @@ from backend.serving.service import Service
 from backend.settings import Settings, load_settings
 from backend.store import Store, open_store
 from backend.store.labels import record_annotation
-from backend.store.projects import ensure_project, find_project, find_task, text_hash
-from backend.store.ranked import score_of
-from backend.store.sampling import record_sampling
+from backend.store.projects import ensure_project, find_project, find_task
 from backend.store.served import served_before
-from backend.store.types import AnnotationRecord, Draw
-from backend.streams import Order, draw_task, uniforms
-from tests.backend.http import payload_shapes as shapes
-from tests.backend.http.conftest import (  # noqa: F401 - fixtures
-    MakeApp,
-    make_app,
-    migrated,
-    one_thread,
-    served_model,
-    settings,
-    tiny_model,
-)
-from tests.backend.serving.test_recorder import MODEL, outcome
+from backend.tagger.identity import ModelHeader
+from tests.backend.serving.test_recording import MODEL, answer
+from tests.support import payload_shapes as shapes
+from tests.support.service import MakeApp
 
 PROJECT = "5.6"
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -72,7 +65,7 @@ def met(*numbers: int, text: str = "Bob") -> list[Met]:
 
 def record(store: Store, tasks: Sequence[Met], shown: Sequence[Presentation], text: str = "Bob") -> tuple[bool, ...]:
     served = tuple(
-        ServedTask(each.task, f"{text} {each.task}", None, how.draw, outcome())
+        ServedTask(each.task, f"{text} {each.task}", None, how.draw, answer())
         for each, how in zip(tasks, shown, strict=True)
     )
     return Recorder(store, Measures()).record(ServedBatch.of(PROJECT, None, MODEL, served))
@@ -187,11 +180,11 @@ class TestDraws:
 class TestBlindScores:
     def test_a_random_place_gives_every_score_equally_often(self) -> None:
         scores = sorted([0.2, 0.9, 0.4, 0.7])
-        found = [blind_score(i / 1000, scores) for i in range(1000)]
+        found = [blind_priority(i / 1000, scores) for i in range(1000)]
         assert [found.count(score) for score in scores] == [250] * 4
 
     def test_the_sample_forgets_the_oldest(self) -> None:
-        sample = ScoreSample(size=3)
+        sample = PrioritySample(size=3)
         sample.add([0.5, 0.1, 0.5, 0.9, 0.3])
         assert len(sample) == 3
         assert [sample.at(place) for place in (0.0, 0.4, 0.99)] == [0.3, 0.5, 0.9]
@@ -199,8 +192,8 @@ class TestBlindScores:
     def test_it_is_seeded_from_what_was_served_and_blind_tasks_have_no_part(self, store: Store) -> None:
         shown, blind = Draw("uniform", 0.1, 1.0, blind=False), Draw("uniform", 0.2, 1.0, blind=True)
         record(store, met(1, 2), [Presentation(shown), Presentation(blind)])
-        scores = BlindScores(store)
-        assert scores.at(PROJECT, MODEL, 0.5) == score_of(0.1, first=False)  # the value of what was served
+        scores = BlindPriorities(store)
+        assert scores.at(PROJECT, MODEL, 0.5) == priority_of(0.1, first=False)  # the value of what was served
         assert len(scores._sample(PROJECT, MODEL, 0)) == 1
         # Under another model, or in another project, there is none yet: the place itself stands in.
         assert scores.at(PROJECT, ModelHeader("m", "cd" * 32, ("PER",)), 0.25) == 0.25
@@ -209,13 +202,13 @@ class TestBlindScores:
 
 class TestService:
     @pytest.fixture
-    def blind_app(self, make_app: MakeApp) -> Flask:  # noqa: F811 - a fixture
+    def blind_app(self, make_app: MakeApp) -> Flask:
         return make_app(streams=True, blind=0.4, audit_share=0.4)
 
     def test_what_annotators_see_and_what_is_kept(
         self,
         blind_app: Flask,
-        settings: Settings,  # noqa: F811 - a fixture
+        settings: Settings,
     ) -> None:
         service: Service = blind_app.extensions["surespan"]
         texts = [f"{shapes.TEXTS[i % 3]} {i}" for i in range(40)]
@@ -233,10 +226,10 @@ class TestService:
             else:
                 assert entry[-1]["result"]
                 shown_scores.append(entry[-1]["score"])
-        blind_scores = [entry[0]["score"] for entry, draw in zip(answer, expected, strict=True) if draw.blind]
-        assert blind_scores
+        blind_priorities = [entry[0]["score"] for entry, draw in zip(answer, expected, strict=True) if draw.blind]
+        assert blind_priorities
         # Every score of a blind task is that of some other task that is shown.
-        assert set(blind_scores) <= set(shown_scores)
+        assert set(blind_priorities) <= set(shown_scores)
         with service.reads.read() as session:
             project = find_project(session, shapes.PROJECT)
             assert project is not None

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
+from backend.domain.records import Draw, TaskRecord
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.labels import delete_tasks
 from backend.store.projects import ensure_project, ensure_task, load_tasks
-from backend.store.types import Draw, TaskRecord
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 DRAW, OTHER = Draw("audit", 0.25, 0.1, blind=True), Draw("open", 0.75, 0.9, blind=False)

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from backend.catchup import reconsider
+from backend.calibration.order import record_sampling
+from backend.calibration.reconsider import reconsider
+from backend.domain.records import AnnotationRecord, Draw, SequenceScores
 from backend.errors import StoreAgain
 from backend.serving.measures import Measures
 from backend.serving.recording import Recorder
@@ -20,10 +22,9 @@ from backend.store.batches import NewTask, ensure_tasks
 from backend.store.calibration import record_scores, recount_cells
 from backend.store.labels import delete_tasks, record_annotation
 from backend.store.projects import ensure_model, ensure_project
-from backend.store.sampling import record_sampling
 from backend.store.tables import CalibrationCell, CalibrationScore, ServedSet, Task
-from backend.store.types import AnnotationRecord, Draw, SequenceScores
-from tests.backend.serving.test_recorder import batch
+from tests.backend.serving.test_recording import batch
+from tests.support.waiting import WAIT
 
 BEFORE = datetime.now(UTC) - timedelta(hours=2)
 
@@ -35,7 +36,7 @@ def together(*works: Callable[[], Any]) -> None:
 
     def run(work: Callable[[], Any]) -> None:
         try:
-            ready.wait(30)
+            ready.wait(WAIT)
             work()
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
@@ -65,7 +66,7 @@ def test_replicas_that_show_the_same_tasks_in_other_orders_record_them_all(url: 
             there, back = batch(*names, draw=draw), batch(*reversed(names), draw=draw)
             together(lambda there=there: recorders[0].record(there), lambda back=back: recorders[1].record(back))  # type: ignore[misc]
         for each in recorders:
-            each.close()
+            each.close(WAIT)
     with store.read() as session:
         served = session.execute(sa.select(sa.func.count()).select_from(ServedSet)).scalar_one()
         undrawn = session.execute(sa.select(sa.func.count()).where(Task.random_order.is_(None))).scalar_one()
@@ -119,6 +120,8 @@ def test_rows_are_judged_again_while_their_tasks_are_deleted(url: str, store: St
             .where(CalibrationScore.removed_at_revision.is_(None))
             .group_by(CalibrationCell.exclusion)
         ).all()
-        kept = {row.id: (row.n, row.n_infinite) for row in session.execute(sa.select(CalibrationCell)).scalars()}
+        kept = {
+            row.id: (row.n, row.n_infinite, row.tasks) for row in session.execute(sa.select(CalibrationCell)).scalars()
+        }
         assert kept == recount_cells(session, project.id, model_id=model)
     assert [tuple(row) for row in live] == [("", 20)]

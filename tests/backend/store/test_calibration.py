@@ -4,6 +4,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,20 +12,34 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.records import (
+    AnnotationRecord,
+    EntityRow,
+    SequenceScores,
+    TextSpan,
+    ThresholdRow,
+    UnitRow,
+    VersionRecord,
+)
 from backend.errors import InvalidScores, NotFound, StoreConflict
 from backend.store import Store
-from backend.store.bulk import load_entities, load_scores
+from backend.store.bulk import ScoreTable, load_entities, load_scores
 from backend.store.calibration import (
+    count_first,
+    has_unplaced,
     head_revision,
     load_cells,
-    order_statistic,
     record_scores,
+    record_units,
     recount_cells,
     withdraw_scores,
 )
 from backend.store.labels import delete_annotation, record_annotation, unscored_labels
+from backend.store.monitor import consume_rows, consumed_tasks, rows_after
 from backend.store.projects import ensure_model, ensure_project, ensure_task
-from backend.store.tables import CalibrationScore
+from backend.store.rows import column_values, read_entity, read_scores, task_units
+from backend.store.tables import CalibrationCell, CalibrationScore, EntityScore, Task
+from backend.store.tables.calibration import REFIT_COLUMNS
 from backend.store.thresholds import (
     activate_version,
     active_version,
@@ -35,7 +50,6 @@ from backend.store.thresholds import (
     load_version,
     write_version,
 )
-from backend.store.types import AnnotationRecord, EntityRow, SequenceScores, TextSpan, ThresholdRow, VersionRecord
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -69,9 +83,11 @@ def put(store: Store, project: int, model: int, task: int, nll: float, **more: o
 
 def check_counters(store: Store, project: int, model: int) -> None:
     with store.read() as session:
-        cells = load_cells(session, project, model_id=model, part=None)
-        cells += load_cells(session, project, model_id=model, part=None, excluded=True)
-        assert {cell.id: (cell.n, cell.n_infinite) for cell in cells} == recount_cells(session, project, model_id=model)
+        cells = load_cells(session, project, model_id=model)
+        cells += load_cells(session, project, model_id=model, excluded=True)
+        assert {cell.id: (cell.n, cell.n_infinite, cell.tasks) for cell in cells} == recount_cells(
+            session, project, model_id=model
+        )
 
 
 ODD_NUMBERS = [0.0, math.inf, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, math.pi, 2.0**-1074 * 3, 1 / 3]
@@ -91,7 +107,7 @@ def test_doubles_come_back_bit_for_bit(store: Store) -> None:
     place = np.argsort(scores.task_ids)
     for column in (scores.nll, scores.rank, scores.cumulative, scores.weight):
         assert np.array_equal(column[place].view(np.uint64), expected)
-    for column in (entities.probability, entities.cumulative, entities.place, entities.rank):
+    for column in (entities.probability, entities.cumulative, entities.class_rank, entities.rank):
         assert np.array_equal(column.view(np.uint64), expected)
     assert np.array_equal(np.array([by_row[task] for task in tasks]).view(np.uint64), expected)
     assert np.all(np.diff(scores.nll[:-1]) >= 0)
@@ -160,7 +176,7 @@ def test_a_changed_label_withdraws_its_rows_at_once(store: Store) -> None:
         assert unscored_labels(session, project, model_id=model) == []
 
 
-def test_counters_and_every_order_statistic_agree_with_a_recount(store: Store) -> None:
+def test_counters_and_sorted_scores_agree_with_a_recount(store: Store) -> None:
     draw = random.Random(5)
     project, model, tasks = prepare(store, 40)
     truth: dict[int, tuple[str, float]] = {}
@@ -179,39 +195,39 @@ def test_counters_and_every_order_statistic_agree_with_a_recount(store: Store) -
     with store.read() as session:
         cells = load_cells(session, project, model_id=model)
         table = load_scores(session, cells)
-        for pool in ([cells[0]], cells[:2], cells):
-            names = {cell.stratum for cell in pool}
-            for name in ("nll", "rank", "cumulative"):
-                column = getattr(table, name)
-                values = np.sort(
-                    np.concatenate([column[table.rows(i)] for i, cell in enumerate(cells) if cell.stratum in names])
-                )
-                for k in range(1, len(values) + 1):
-                    assert order_statistic(session, pool, k=k, score=name) == values[k - 1]
-                assert order_statistic(session, pool, k=len(values) + 1, score=name) == math.inf
         expected = sorted(nll for stratum, nll in truth.values() if stratum == "de")
         assert table.nll[table.rows(0)].tolist() == expected
-        with pytest.raises(ValueError, match="at least 1"):
-            order_statistic(session, cells, k=0)
 
 
-def test_order_statistics_walk_an_index(store: Store) -> None:
+def test_every_score_has_the_column_of_its_name() -> None:
+    assert {each.name for each in fields(SequenceScores)} <= set(CalibrationScore.__mapper__.columns.keys())
+    assert {each.name for each in fields(EntityRow)} | {"score_id"} == set(EntityScore.__mapper__.columns.keys())
+    assert set(REFIT_COLUMNS) <= {*(each.name for each in fields(ScoreTable)), "task_id", "unit"}
+    sequence, entity = SequenceScores(-0.0, 1.0, 0.5, 2), EntityRow(0, 1, "PER", 0.5, -0.0, 1.0, math.inf)
+    assert read_scores(CalibrationScore(**column_values(sequence))) == sequence
+    assert read_entity(EntityScore(**column_values(entity))) == entity
+    values = [*column_values(sequence).values(), *column_values(entity).values()]
+    assert not any(math.copysign(1.0, value) < 0 for value in values if isinstance(value, float))
+
+
+def test_what_a_refit_reads_is_walked_in_an_index(store: Store) -> None:
     project, model, tasks = prepare(store, 3)
     for task in tasks:
         put(store, project, model, task, 1.0)
-    statements: list[tuple[str, object]] = []
-    sa.event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append((call[2], call[3])))
+    columns = ", ".join(REFIT_COLUMNS)
+    live = "FROM calibration_scores WHERE cell_id = 1 AND removed_at_revision IS NULL"
+    queries = {
+        "ix_calibration_scores_nll": f"SELECT {columns} {live} ORDER BY {columns}",
+        "ix_calibration_scores_": f"SELECT count(*) {live} AND rank <= 1.0",  # which one depends on the counts
+    }
     with store.read() as session:
-        (cell,) = load_cells(session, project, model_id=model)
         if not store.is_sqlite:
             session.execute(sa.text("SET LOCAL enable_seqscan = off"))
             session.execute(sa.text("SET LOCAL enable_sort = off"))
-        for name in ("nll", "rank", "cumulative"):
-            order_statistic(session, [cell], k=1, score=name)
-            query, values = statements[-1]
+        for index, query in queries.items():
             prefix = "EXPLAIN QUERY PLAN " if store.is_sqlite else "EXPLAIN "
-            plan = " ".join(str(row) for row in session.connection().exec_driver_sql(prefix + query, values))  # type: ignore[arg-type]
-            assert f"ix_calibration_scores_{name}" in plan
+            plan = " ".join(str(row) for row in session.execute(sa.text(prefix + query)))
+            assert index in plan
             assert "TEMP B-TREE" not in plan
             assert "Sort" not in plan
 
@@ -442,3 +458,100 @@ class TestVersions:
             session.execute(sa.text("UPDATE threshold_versions SET content = :bytes"), {"bytes": b"other"})
         with pytest.raises(StoreConflict, match="the database is damaged"), store.read() as session:
             active_version(session, project, model_id=model)
+
+
+def unit(stratum: str, nll: float, **more: object) -> UnitRow:
+    return UnitRow(stratum, SequenceScores(nll, 1.0, 0.5), **more)  # type: ignore[arg-type]
+
+
+def test_units_of_a_task_come_and_go_together_and_tasks_are_counted_once(store: Store) -> None:
+    project, model, tasks = prepare(store, 2)
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    entity = EntityRow(0, 1, "PER", 0.5, 0.5, 1.0, 1.0)
+    first = [
+        unit("en", 1.0, entities=(entity,), end=9, drawn=False),
+        unit("en", math.inf, start=9, end=20),
+        unit("de", 3.0, start=20, end=31, drawn=False),
+    ]
+    with store.write() as session:
+        assert record_units(session, project, task_id=tasks[0], units=first, **shared)
+        assert not record_units(session, project, task_id=tasks[0], units=first, **shared)
+        assert record_units(session, project, task_id=tasks[1], units=[unit("de", 2.0, end=5)], **shared)
+    check_counters(store, project, model)
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        assert [(cell.stratum, cell.n, cell.n_infinite, cell.tasks) for cell in cells] == [
+            ("de", 2, 0, 1),
+            ("en", 2, 1, 1),
+        ]
+        table, entities = load_scores(session, cells), load_entities(session, cells)
+        assert sorted(zip(table.task_ids.tolist(), table.units.tolist(), strict=True)) == [
+            (tasks[0], 0),
+            (tasks[0], 1),
+            (tasks[0], 2),
+            (tasks[1], 0),
+        ]
+        assert (entities.units.tolist(), entities.task_ids.tolist()) == ([0], [tasks[0]])
+        assert count_first(session, cells) == {cells[0].id: 1, cells[1].id: 1}
+        assert [row.unit for row in rows_after(session, project, model_id=model, revision=0)] == [1, 0]
+    with store.write() as session:
+        assert record_units(session, project, task_id=tasks[0], units=first[:1], **shared)  # another splitter, say
+    check_counters(store, project, model)
+    with store.read() as session:
+        assert [(row.unit, row.start, row.end) for row in task_units(session, tasks[0], model_id=model)] == [(0, 0, 9)]
+    with store.write() as session:
+        assert withdraw_scores(session, project, task_id=tasks[0]) == 1
+    check_counters(store, project, model)
+
+
+def test_a_row_from_before_there_were_units_is_scored_again_and_keeps_its_revision(store: Store) -> None:
+    project, model, tasks = prepare(store, 2)
+    for task in tasks:
+        put(store, project, model, task, 1.0)
+    with store.write() as session:
+        session.execute(sa.update(CalibrationScore).values(stop=None))
+    with store.read() as session:
+        assert [label.task_id for label in unscored_labels(session, project, model_id=model)] == tasks
+        assert has_unplaced(session, project, model_id=model)
+        before = head_revision(session, project, model_id=model)
+    with store.write() as session:
+        consume_rows(session, project, model_id=model, first=0, rows=[(tasks[0], "en", 1.0)])
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    with store.write() as session:
+        assert not record_units(session, project, task_id=tasks[0], units=[unit("en", 1.0, end=6)], **shared)
+        assert head_revision(session, project, model_id=model) == before
+        assert consumed_tasks(session, project, model_id=model, task_ids=tasks) == {tasks[0]}
+        assert record_units(
+            session,
+            project,
+            task_id=tasks[1],
+            units=[unit("en", 1.0, end=3), unit("en", 0.5, start=3, end=6, drawn=False)],
+            **shared,
+        )
+    with store.read() as session:
+        # The martingale has consumed whole texts, and must not take sentences for a drift.
+        assert consumed_tasks(session, project, model_id=model, task_ids=tasks) == set()
+        assert unscored_labels(session, project, model_id=model) == []
+        assert not has_unplaced(session, project, model_id=model)
+    check_counters(store, project, model)
+    # What can never be scored again keeps nobody waiting.
+    with store.write() as session:
+        session.execute(sa.update(CalibrationScore).values(stop=None))
+        session.execute(sa.update(Task).values(text=None))
+        assert not has_unplaced(session, project, model_id=model)
+
+
+def test_a_row_that_an_earlier_release_wrote_beside_this_one_is_counted_once_it_is_scored_again(store: Store) -> None:
+    project, model, (task,) = prepare(store, 1)
+    put(store, project, model, task, 1.0)
+    with store.write() as session:  # as its insert and its upsert leave them
+        session.execute(sa.update(CalibrationScore).values(stop=None, drawn=False))
+        session.execute(sa.update(CalibrationCell).values(tasks=0))
+    check_counters(store, project, model)
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    with store.write() as session:
+        assert record_units(session, project, task_id=task, units=[unit("en", 1.0, end=6)], **shared)
+    check_counters(store, project, model)
+    with store.read() as session:
+        assert [cell.tasks for cell in load_cells(session, project, model_id=model)] == [1]
+        assert [row.unit for row in rows_after(session, project, model_id=model, revision=0)] == [0]

@@ -20,7 +20,11 @@ import sqlalchemy as sa
 from backend.errors import LeaseLost
 from backend.store import Store, open_store
 from backend.store.tables import Event, Job, ThresholdVersion
-from tests.backend.store import store_workload as workload
+from tests.support import store_workload as workload
+from tests.support.paths import ROOT
+from tests.support.waiting import WAIT
+
+pytestmark = pytest.mark.crash
 
 
 class Forks:
@@ -28,11 +32,11 @@ class Forks:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.backend.store.store_workload"],
+            [sys.executable, "-m", "tests.support.store_workload"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[3],
+            cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
         )
 
@@ -54,7 +58,7 @@ class Forks:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(WAIT)
         self.process.stdout.close()
 
 

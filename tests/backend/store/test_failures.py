@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from backend.errors import StoreBusy, StoreConflict, StoreFull, StoreUnavailable
 from backend.store import Store, open_store
-from backend.store.events import Outcome, load_event, process_events, store_event
+from backend.store.events import EventOutcome, load_event, process_events, store_event
 from backend.store.projects import ensure_project, find_project
 from backend.store.schema import upgrade
 from backend.store.tables import Event, Project
@@ -155,7 +155,7 @@ def test_a_short_lock_is_waited_for(url: str, store: Store) -> None:
 def test_trouble_with_the_database_is_not_the_events_fault(store: Store) -> None:
     event_id = store_event(store, {"action": "X"})
 
-    def process(_session: Any, _event: Any) -> Outcome:
+    def process(_session: Any, _event: Any) -> EventOutcome:
         raise StoreBusy("another process held a lock")
 
     with pytest.raises(StoreBusy):
@@ -170,9 +170,7 @@ def test_errors_do_not_repeat_what_was_written(store: Store) -> None:
     def twice(session: Any) -> None:
         for _ in range(2):
             session.execute(
-                sa.insert(Project).values(
-                    uid="1.1", key="1", title="a private text", options={}, created_at=NOW, updated_at=NOW
-                )
+                sa.insert(Project).values(uid="1.1", key="1", title="a private text", created_at=NOW, updated_at=NOW)
             )
 
     with pytest.raises(StoreConflict, match="a rule of the database refused the write") as caught:

@@ -5,26 +5,30 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
+from backend.domain.records import JobRecord, MonitorRecord
 from backend.errors import LeaseLost, NotFound, StoreConflict
 from backend.store import Store
 from backend.store.engine import database_now
 from backend.store.jobs import (
+    MAX_TRIES,
     acquire_job,
     enqueue_job,
     fail_job,
+    failed_jobs,
     finish_job,
     heartbeat,
     list_jobs,
     load_job,
     release_jobs,
+    retry_jobs,
     running_job,
     take_job,
 )
 from backend.store.monitor import QUIET, acknowledge_alarm, list_alarms, load_monitor, raise_alarm, save_monitor
 from backend.store.projects import ensure_model, ensure_project, find_project
-from backend.store.tables import Alarm
-from backend.store.types import JobRecord, MonitorRecord
+from backend.store.tables import Alarm, Job
 
 NOW = timedelta(0)
 
@@ -166,6 +170,72 @@ def test_a_request_that_arrives_while_a_run_fails_takes_its_place(url: str, stor
     with store.read() as session:
         states = {job.id: (job.state, job.error) for job in list_jobs(session)}
     assert states == {held.id: ("failed", "ValueError: no model"), asked[0]: ("queued", None)}
+
+
+def let_go(store: Store, *, seconds: float) -> None:
+    """As if every holder had died so long ago."""
+    with store.write() as session:
+        past = database_now(session) - timedelta(seconds=seconds)
+        session.execute(sa.update(Job).where(Job.state == "running").values(lease_until=past))
+
+
+def test_a_job_that_its_holders_died_of_rests_stands_in_line_again_and_fails_in_the_end(store: Store) -> None:
+    poison = ask(store, "refit:1")
+    assert take(store, "a") is not None
+    let_go(store, seconds=1)
+    first = take(store, "a")
+    assert first is not None
+    assert first.id == poison, "the first holder may just have been restarted"
+    let_go(store, seconds=1)
+    assert take(store, "a") is None, "it rests"
+    let_go(store, seconds=5)
+    with store.write() as session:
+        asked = database_now(session) - timedelta(minutes=1)
+        session.execute(sa.update(Job).where(Job.id == ask_in(session, "refit:2")).values(created_at=asked))
+    other = take(store, "a")
+    assert other is not None
+    assert other.key == "refit:2", "it was asked for before the other was due again"
+    with store.write() as session:
+        finish_job(session, other)
+    for attempt in range(3, MAX_TRIES + 1):
+        let_go(store, seconds=400)
+        held = take(store, "a")
+        assert held is not None
+        assert (held.id, held.attempts) == (poison, attempt)
+    let_go(store, seconds=400)
+    assert take(store, "a") is None
+    with store.read() as session:
+        (failed,) = failed_jobs(session)
+    assert (failed.id, failed.state) == (poison, "failed")
+    assert failed.error == f"the process that ran this job ended {MAX_TRIES} times without a word"
+    assert store.run(retry_jobs) == 1
+    again = take(store, "a")
+    assert again is not None
+    assert (again.id, again.attempts) == (poison, 1)
+
+
+def ask_in(session: Session, key: str) -> int:
+    return enqueue_job(session, "refit", key=key)
+
+
+def test_a_job_that_gets_on_never_fails_and_a_replaced_one_is_not_asked_for_again(store: Store) -> None:
+    ask(store)
+    for _ in range(MAX_TRIES + 3):
+        held = take(store, "a")
+        assert held is not None
+        with store.write() as session:
+            heartbeat(session, held, done=200)
+        let_go(store, seconds=400)
+    held = take(store, "a")
+    assert held is not None
+    with store.write() as session:
+        fail_job(session, held, ValueError("x"), attempts=1)
+    with store.read() as session:
+        assert [(job.id, job.attempts) for job in failed_jobs(session)] == [(held.id, 1)]
+    ask(store)
+    with store.read() as session:
+        assert failed_jobs(session) == []
+    assert store.run(retry_jobs) == 0
 
 
 def test_monitors_take_each_step_once(store: Store) -> None:

@@ -10,6 +10,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.domain.label_choice import choose_label
+from backend.domain.records import AnnotationRecord, Draw, LabelRecord, TextSpan
 from backend.errors import NotFound, StoreConflict
 from backend.store import Store
 from backend.store.labels import (
@@ -21,7 +23,6 @@ from backend.store.labels import (
     record_annotation,
     unscored_labels,
 )
-from backend.store.policy import choose_label
 from backend.store.projects import (
     ensure_model,
     ensure_project,
@@ -30,11 +31,10 @@ from backend.store.projects import (
     find_task,
     list_projects,
     load_tasks,
-    set_project_options,
+    set_project_alpha,
 )
 from backend.store.tables import Annotation, Label, LabelHistory, Task
-from backend.store.types import AnnotationRecord, Draw, LabelRecord, TextSpan
-from tests.backend.store.store_workload import snapshot
+from tests.support.store_workload import snapshot
 
 PER = (TextSpan(0, 3, "PER"),)
 LOC = (TextSpan(0, 3, "LOC"),)
@@ -310,18 +310,17 @@ def test_unknown_tasks_are_refused(store: Store) -> None:
 def test_projects_are_keyed_on_the_whole_uid(store: Store) -> None:
     with store.write() as session:
         old = ensure_project(session, "1.100", title="old")
-        new = ensure_project(session, "1.200", label_config="<View/>", sampling="Uniform sampling")
+        new = ensure_project(session, "1.200", label_config="<View/>")
         assert ensure_project(session, "1.100", title="older").id == old.id
         found = find_project(session, "1")
         assert found is not None
         assert found.id == new.id
         assert find_project(session, "1.100") == ensure_project(session, "1.100")
         assert find_project(session, "2") is None
-        kept = set_project_options(session, new.id, alpha="0.1", options={"a": 1})
-        assert set_project_options(session, new.id, options={"b": 2}).options == {"a": 1, "b": 2}
+        kept = set_project_alpha(session, new.id, alpha="0.1")
         assert (kept.alpha, kept.label_config) == ("0.1", "<View/>")
         with pytest.raises(NotFound):
-            set_project_options(session, 99, alpha="0.1")
+            set_project_alpha(session, 99, alpha="0.1")
     with store.read() as session:
         assert [project.title for project in list_projects(session)] == ["older", ""]
 

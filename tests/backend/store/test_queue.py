@@ -11,22 +11,25 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from backend.calibration.order import record_order, record_sampling
+from backend.domain.priority import priority_of, review_value
+from backend.domain.ranked import Candidate, RankedList, one_unit
+from backend.domain.records import AnnotationRecord, Draw, ProjectRecord, Served
+from backend.domain.streams import Order, uniforms
 from backend.errors import StoreConflict
-from backend.review import claim, fill_queue, review_queue
+from backend.review.queue import claim, fill_queue, review_queue
 from backend.settings import load_settings
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.labels import delete_annotation, delete_tasks, record_annotation
+from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.queue import QueuedTask, claim_tasks, next_tasks, release_claims
-from backend.store.ranked import Candidate, RankedList, pack_ranked, review_value, score_of
-from backend.store.sampling import current_order, record_order, record_sampling
+from backend.store.sampling import current_order
 from backend.store.schema import downgrade, upgrade
 from backend.store.served import record_served
 from backend.store.state import ensure_salt
 from backend.store.tables import QueueEntry
-from backend.store.types import AnnotationRecord, Draw, ProjectRecord, Served
-from backend.streams import Order, uniforms
 
 NOW = datetime.now(UTC)
 BEFORE, LATER = NOW - timedelta(hours=2), NOW + timedelta(hours=1)
@@ -63,7 +66,7 @@ class Desk:
 
 
 def served(task: int, model: int, p: float = 0.5, **changes: Any) -> Served:
-    ranked = pack_ranked(RankedList(("PER",), (math.log(p),), ((),), exhausted=False))
+    ranked = pack_ranked(one_unit(RankedList(("PER",), (math.log(p),), ((),), exhausted=False)))
     row = Served(task, model, None, False, "de/1-10", "de/*", "own", 100, 1.0, False, 1, 1, ranked, BEFORE)
     return replace(row, **changes)
 
@@ -82,15 +85,15 @@ def test_the_most_worth_a_look_comes_first_and_empty_and_open_sets_before_all(de
     candidates = (Candidate(0, 3, (0.4,)),)
     doubtful = RankedList(("PER",), (math.log(0.5),), ((),), exhausted=False, candidates=candidates)
     desk.serve(0, 0.4)
-    desk.serve(1, ranked=pack_ranked(doubtful))
+    desk.serve(1, ranked=pack_ranked(one_unit(doubtful)))
     desk.serve(2, 0.99, set_size=0)
     desk.serve(3, 0.9, is_open=True, set_size=None)
     desk.serve(4, 0.1)
     desk.serve(4, 0.95)  # the last one counts
-    desk.serve(5, 0.01, score=score_of(0.2, first=False))  # what it was served with, flags and all
+    desk.serve(5, 0.01, priority=priority_of(0.2, first=False))  # what it was served with, flags and all
     queue = desk.queue()
     assert [each.task for each in queue] == ["3", "2", "1", "0", "5", "4"]
-    assert queue[2].value == pytest.approx(review_value(doubtful)) == pytest.approx(math.log(2) + 0.4)
+    assert queue[2].value == pytest.approx(review_value(one_unit(doubtful))) == pytest.approx(math.log(2) + 0.4)
     assert queue[2].probability == pytest.approx(0.5)
     assert (queue[0].is_open, queue[0].set_size, queue[1].set_size) == (True, None, 0)
     assert [each.task for each in desk.queue(limit=2)] == ["3", "2"]
@@ -100,8 +103,8 @@ def test_the_most_worth_a_look_comes_first_and_empty_and_open_sets_before_all(de
 
 def test_flags_and_novelty_add_to_the_worth() -> None:
     ranked = RankedList(("PER",), (math.log(0.5),), ((),), exhausted=False)
-    plain = review_value(ranked)
-    assert plain < review_value(ranked, novelty=0.9) < review_value(ranked, flags=2, novelty=0.9)
+    plain = review_value(one_unit(ranked))
+    assert plain < review_value(one_unit(ranked), novelty=0.9) < review_value(one_unit(ranked), flags=2, novelty=0.9)
 
 
 def test_labels_deletions_and_withdrawals_move_tasks_out_and_back(desk: Desk) -> None:
@@ -155,9 +158,9 @@ def test_an_edited_task_stands_there_once(desk: Desk) -> None:
 def test_a_blind_task_stands_where_it_was_placed_and_nothing_of_it_is_kept(desk: Desk) -> None:
     desk.serve(0, 0.2)
     desk.serve(1, 0.9)
-    place = score_of(0.5, first=False)
+    place = priority_of(0.5, first=False)
     for p, size in ((0.0001, 0), (0.9999, 1)):  # whatever the model thinks of it
-        desk.serve(2, p, shadow=True, set_size=size, score=place)
+        desk.serve(2, p, shadow=True, set_size=size, priority=place)
         queue = desk.queue()
         assert [each.task for each in queue] == ["0", "2", "1"]
         row = queue[1]
@@ -274,11 +277,11 @@ def test_tasks_that_waited_before_the_upgrade_are_filled_in(desk: Desk) -> None:
     assert fill_queue(desk.store) == 0
     queue = desk.queue()
     assert [each.task for each in queue if not each.blind] == before == ["5", "0", "1", "2", "3"]
-    scores = sorted(score_of(-math.log(0.1 + n / 10), first=n == 5) for n in (0, 1, 2, 3, 4, 5))
+    scores = sorted(priority_of(-math.log(0.1 + n / 10), first=n == 5) for n in (0, 1, 2, 3, 4, 5))
     with desk.store.read() as session:
-        columns = sa.select(QueueEntry.task_id, QueueEntry.score, QueueEntry.probability)
+        columns = sa.select(QueueEntry.task_id, QueueEntry.priority, QueueEntry.probability)
         rows = session.execute(columns.where(QueueEntry.task_id.in_(blind))).all()
     for row in rows:
         place = uniforms(salt, "1.1", f"b{blind.index(row.task_id)}").v
-        assert row.score == pytest.approx(scores[int(place * 6)])
+        assert row.priority == pytest.approx(scores[int(place * 6)])
         assert row.probability is None

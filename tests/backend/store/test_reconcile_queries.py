@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from backend.domain.records import AnnotationRecord, Draw, Served
+from backend.domain.text import text_hash
 from backend.store import Store
-from backend.store.events import Outcome, process_events, store_event, store_events
+from backend.store.events import EventOutcome, process_events, store_event, store_events
 from backend.store.labels import delete_annotation, delete_tasks, record_annotation
-from backend.store.projects import ensure_model, ensure_project, ensure_task, text_hash
+from backend.store.projects import ensure_model, ensure_project, ensure_task
 from backend.store.reconcile import known_annotations, known_tasks, living_annotations, tasks_from, waiting_events
 from backend.store.republish import blind_tasks, last_lists, opened_since
 from backend.store.served import record_served
-from backend.store.types import AnnotationRecord, Draw, Served
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,7 +73,7 @@ def test_the_inbox_says_what_waits_and_what_was_set_aside(store: Store) -> None:
             "task": {"id": 7},
         }
 
-    def fail(_session: object, _event: object) -> Outcome:
+    def fail(_session: object, _event: object) -> EventOutcome:
         raise ValueError("poison")
 
     store_event(store, event(1, at="early"))

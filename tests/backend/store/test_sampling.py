@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import sqlalchemy as sa
 
+from backend.domain.streams import Order, Sighting, order_history, orders_at
 from backend.store import Store
 from backend.store.projects import ensure_project
-from backend.store.sampling import load_history, record_order
+from backend.store.sampling import add_sighting, load_history
 from backend.store.tables import SamplingPeriod
-from backend.streams import Order, Sighting, order_history, orders_at
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def test_slots_amid_their_like_are_not_read_and_not_missed(store: Store) -> None
         for minute in sorted(rng.choice(3_000, size=400, replace=False).tolist()):
             if rng.random() < 0.05:
                 order = Order(rng.choice([each.value for each in Order if each is not Order.SHUFFLED]))
-            record_order(session, project, order=order, at=BEGIN + timedelta(minutes=minute), source="test")
+            add_sighting(session, project, order=order, at=BEGIN + timedelta(minutes=minute), source="test")
     with store.read() as session:
         rows = session.execute(sa.select(SamplingPeriod)).scalars().all()
         every = [Sighting(at, Order(row.order)) for row in rows for at in (row.first_at, row.last_at)]

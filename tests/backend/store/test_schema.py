@@ -9,15 +9,15 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 
 from backend.cli import main
+from backend.domain.records import ThresholdRow
 from backend.errors import InvalidSetting, SchemaMismatch, StoreBusy, StoreError
+from backend.settings import database_url
 from backend.store import Store, open_store
 from backend.store.columns import Base
-from backend.store.engine import database_url
 from backend.store.events import store_event
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.schema import downgrade, ensure_schema, head_revision, schema_differences, schema_state, upgrade
 from backend.store.thresholds import active_version, write_version
-from backend.store.types import ThresholdRow
 
 
 def fill(store: Store) -> int:
@@ -50,6 +50,7 @@ LATER = {
     "actions",
     "queue",
     "second_looks",
+    "scoring_attempts",
 }
 
 
@@ -143,6 +144,7 @@ def test_missing_directories_are_made(tmp_path: Path) -> None:
         assert schema_state(store).ready
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_several_processes_may_open_a_new_file_at_once(empty_url: str) -> None:
     code = "import sys; from backend.store import open_store; open_store(sys.argv[1]).close(); print('ready')"

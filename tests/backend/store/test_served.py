@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.cli import main
+from backend.domain.ranked import Candidate, RankedList, one_unit
+from backend.domain.records import Served, TextSpan
 from backend.errors import StoreConflict
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
-from backend.store.events import Outcome, process_events, store_event
+from backend.store.events import EventOutcome, process_events, store_event
+from backend.store.packed_lists import pack_ranked, unpack_ranked
 from backend.store.projects import ensure_model, ensure_project, ensure_task, list_projects, load_project, load_tasks
-from backend.store.ranked import Candidate, RankedList, pack_ranked, unpack_ranked
 from backend.store.retention import forget_project, purge_events, purge_served, purge_texts
-from backend.store.served import latest_served, record_served, served_before, served_since
+from backend.store.served import record_served, served_before
 from backend.store.tables import Event, ServedSet, Task
-from backend.store.types import Served, TextSpan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CLASSES = ("PER", "LOC", "日本")
@@ -44,7 +45,8 @@ RANKED = st.lists(st.tuples(NUMBERS, st.lists(SPANS, max_size=4)), max_size=6).f
 
 @given(RANKED)
 def test_ranked_lists_come_back_exactly(ranked: RankedList) -> None:
-    back = unpack_ranked(pack_ranked(ranked))
+    (unit,) = unpack_ranked(pack_ranked(one_unit(ranked))).units
+    back = unit.ranked
     assert back == ranked
     assert np.array_equal(
         np.array(back.log_probabilities).view(np.uint64), np.array(ranked.log_probabilities).view(np.uint64)
@@ -55,10 +57,12 @@ def test_ranked_lists_are_compact() -> None:
     spans = [TextSpan(10 * i, 10 * i + 5, CLASSES[i % 3]) for i in range(20)]
     labelings = tuple(tuple(span for j, span in enumerate(spans) if j != i) for i in range(20)) * 5
     ranked = RankedList(CLASSES, tuple(-0.1 * i for i in range(100)), labelings, exhausted=False)
-    assert len(pack_ranked(ranked)) < 2000  # 1,900 spans in 100 labelings
+    assert len(pack_ranked(one_unit(ranked))) < 2000  # 1,900 spans in 100 labelings
 
 
-@pytest.mark.parametrize("damaged", [b"", b"\x07" * 40, pack_ranked(RankedList((), (), (), exhausted=True))[:-3]])
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\x07" * 40, pack_ranked(one_unit(RankedList((), (), (), exhausted=True)))[:-3]]
+)
 def test_damaged_lists_are_refused(damaged: bytes) -> None:
     with pytest.raises(StoreConflict, match="expected a ranked list of format 1"):
         unpack_ranked(damaged)
@@ -66,7 +70,7 @@ def test_damaged_lists_are_refused(damaged: bytes) -> None:
 
 def test_a_list_needs_a_probability_per_labeling() -> None:
     with pytest.raises(ValueError, match="expected one probability per labeling, got 1 for 0"):
-        pack_ranked(RankedList(("PER",), (0.0,), (), exhausted=True))
+        pack_ranked(one_unit(RankedList(("PER",), (0.0,), (), exhausted=True)))
 
 
 def prepare(store: Store, tasks: int) -> tuple[int, int, list[int]]:
@@ -98,7 +102,7 @@ def served(task: int, model: int, day: float, **more: object) -> Served:
 
 
 def test_what_the_annotator_had_in_view(store: Store) -> None:
-    project, model, (one, two, three) = prepare(store, 3)
+    _, model, (one, two) = prepare(store, 2)
     first, blind, last = (
         served(one, model, 1),
         served(one, model, 2, shadow=True),
@@ -115,10 +119,9 @@ def test_what_the_annotator_had_in_view(store: Store) -> None:
         shown = served_before(session, one, at=START + timedelta(days=2.5), shadow=False, model_id=model)
         assert shown is not None
         assert dataclasses.replace(shown, id=None) == first
-        newest = [dataclasses.replace(each, id=None) for each in latest_served(session, project, model_id=model)]
-        assert newest == [last, served(two, model, 2)]
-        assert [each.task_id for each in latest_served(session, project, model_id=model, after_task=one)] == [two]
-        assert served_since(session, [one, two, three], since=START + timedelta(days=2.5)) == {one}
+        newest = served_before(session, one, at=START + timedelta(days=9))
+        assert newest is not None
+        assert dataclasses.replace(newest, id=None) == last
 
 
 def test_old_sets_go_in_batches_along_the_index(store: Store) -> None:
@@ -143,7 +146,7 @@ def test_texts_go_and_the_task_stays(store: Store) -> None:
         assert [task.text for task in load_tasks(session, tasks).values()].count(None) == 3
 
 
-def fail(*_: object) -> Outcome:
+def fail(*_: object) -> EventOutcome:
     raise ValueError("never")
 
 
@@ -169,7 +172,7 @@ def test_a_project_is_forgotten_with_all_that_names_it(store: Store, url: str, m
     assert asked.exit_code == 1
     done = CliRunner().invoke(main, ["db", "forget", "--project", record.key, "--yes"])
     assert done.exit_code == 0, done.output
-    assert "is forgotten, 1 deliveries with it" in done.output
+    assert "has been deleted, with 1 deliveries" in done.output
     with store.read() as session:
         assert [each.id for each in list_projects(session)] == [other]
         assert session.execute(sa.select(Task.text)).scalars().all() == ["kept"]
@@ -189,7 +192,9 @@ def test_a_project_is_forgotten_with_all_that_names_it(store: Store, url: str, m
 def test_only_finished_events_go(store: Store) -> None:
     for number in range(6):
         store_event(store, {"action": "X", "annotation": {"id": number}}, received_at=START + timedelta(days=number))
-    process_events(store, lambda _s, event: Outcome.DONE if event.id % 2 else Outcome.SKIPPED, worker="w", limit=4)
+    process_events(
+        store, lambda _s, event: EventOutcome.DONE if event.id % 2 else EventOutcome.SKIPPED, worker="w", limit=4
+    )
     assert purge_events(store, before=START + timedelta(days=3), batch=1) == 3
     with store.read() as session:
         assert session.execute(sa.select(Event.state).order_by(Event.id)).scalars().all() == [

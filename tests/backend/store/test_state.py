@@ -5,13 +5,14 @@ from itertools import permutations
 
 import sqlalchemy as sa
 
+from backend.calibration.order import declare_shuffled, record_order, record_sampling
+from backend.domain.streams import Order
 from backend.store import Store
 from backend.store.projects import ensure_project, ensure_task
-from backend.store.sampling import current_order, declare_shuffled, load_history, record_order, record_sampling
+from backend.store.sampling import QUEUE, current_order, follows_queue, load_history
 from backend.store.state import ensure_salt, get_state, set_state, update_state
 from backend.store.tables import Job, SamplingPeriod
 from backend.store.training import record_training_tasks, training_tasks
-from backend.streams import Order
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -106,8 +107,23 @@ def test_a_declaration_is_judged_once(store: Store) -> None:
         declare_shuffled(session, number, shuffled=True)
         assert [job.key for job in session.execute(sa.select(Job)).scalars()] == ["reconsider:1.2"]
         assert current_order(session, number) is Order.SHUFFLED
-        assert load_history(session, number).current is Order.SHUFFLED
-        set_state(session, number, "streams", {"shuffled": True, "queue": True})
+        assert load_history(session, number).shuffled
+
+
+def test_who_follows_the_queue_works_in_review_order_whatever_the_project_says(store: Store) -> None:
+    number = project(store)
+    with store.write() as session:
+        record_sampling(session, number, sampling="Uncertainty sampling", at=START, source="webhook")
+        assert not follows_queue(session, number)
+        record_order(session, number, order=Order.REVIEW, at=START, source=QUEUE)  # within a slot that is known
+        assert follows_queue(session, number)
+        for minutes in (0, 1, 30):
+            moment = START + timedelta(minutes=minutes)
+            record_sampling(session, number, sampling="Uncertainty sampling", at=moment, source="webhook")
+            record_sampling(session, number, sampling="Uniform sampling", at=moment, source="webhook")
+        assert follows_queue(session, number)
+        assert current_order(session, number) is Order.REVIEW
+        declare_shuffled(session, number, shuffled=True)
         assert current_order(session, number) is Order.REVIEW
 
 

@@ -15,23 +15,28 @@ import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
-from backend.export import Format, export
-from backend.monitoring import Monitor
+from backend.domain.ranked import RankedList, one_unit
+from backend.domain.records import SequenceScores, TextSpan, UnitRow
+from backend.domain.streams import Order
+from backend.errors import StoreConflict
+from backend.labels.export import Format, export
+from backend.monitoring.monitor import Monitor
 from backend.store import Store, open_store
 from backend.store.bulk import load_entities, load_scores
-from backend.store.calibration import load_cells
+from backend.store.calibration import has_unplaced, load_cells, record_units, recount_cells
 from backend.store.judgements import CoverageRow, coverage_rows
-from backend.store.projects import find_model, find_project, load_project
-from backend.store.ranked import RankedList, pack_ranked
+from backend.store.labels import unscored_labels
+from backend.store.packed_lists import pack_ranked
+from backend.store.projects import ensure_project, find_project, load_project, lookup_model
+from backend.store.sampling import current_order, follows_queue, is_shuffled, load_history
 from backend.store.schema import alembic_config, downgrade, schema_differences, schema_state, upgrade
 from backend.store.thresholds import active_version
-from backend.store.types import TextSpan
 
 PREVIOUS = "0003"
 TASKS = 60
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 STRATA = ("en:1-10", "de:11-20")
-RANKED = pack_ranked(RankedList(("PER",), (-0.1, -2.4), ((TextSpan(0, 3, "PER"),), ()), exhausted=True))
+RANKED = pack_ranked(one_unit(RankedList(("PER",), (-0.1, -2.4), ((TextSpan(0, 3, "PER"),), ()), exhausted=True)))
 
 
 def rows(aware: bool) -> dict[str, list[dict[str, Any]]]:
@@ -46,7 +51,7 @@ def rows(aware: bool) -> dict[str, list[dict[str, Any]]]:
                 "key": "7",
                 "title": "Träume 🙂".encode(),
                 "label_config": None,
-                "options": {"x": 1},
+                "options": {},
             }
             | {"created_at": now, "updated_at": now}
         ],
@@ -123,7 +128,7 @@ def rows(aware: bool) -> dict[str, list[dict[str, Any]]]:
         made["calibration_scores"].append(
             {"id": number, "task_id": number, "model_id": 1, "cell_id": 1 + number % 3, "label_revision": 1}
             | {"nll": math.inf if number == 3 else number / 8, "rank": float(number), "cumulative": 1 - 1 / number}
-            | {"weight": 1.0, "entities": 1, "predicted_entities": 1, "added_at_revision": number, "created_at": later}
+            | {"weight": 1.0, "entities": 1, "predicted_entities": 0, "added_at_revision": number, "created_at": later}
         )
         made["entity_scores"].append(
             {"score_id": number, "start": 0, "stop": 3, "label": "PER", "probability": 0.5, "cumulative": 0.5}
@@ -155,7 +160,10 @@ def dump(store: Store) -> dict[str, list[tuple[Any, ...]]]:
     with store.read() as session:
         names = sorted(rows(aware=True))
         return {
-            name: sorted(tuple(row) for row in session.execute(sa.text(f"SELECT * FROM {name} ORDER BY 1, 2")).all())
+            name: sorted(
+                tuple(value for _, value in sorted(row._mapping.items()))  # whatever the order of the columns
+                for row in session.execute(sa.text(f"SELECT * FROM {name} ORDER BY 1, 2")).all()
+            )
             for name in names
         }
 
@@ -182,7 +190,7 @@ def figures_by_hand(store: Store) -> dict[str, tuple[int, int, int]]:
 
 def figures_of_this_release(store: Store) -> dict[str, tuple[int, int, int]]:
     with store.read() as session:
-        project, model = load_project(session, 1), find_model(session, 1)
+        project, model = load_project(session, 1), lookup_model(session, "m", "ab" * 32)
     assert model is not None
     Monitor(store).watch(project, model=model)
     with store.read() as session:
@@ -242,6 +250,7 @@ def revisions_from(first: str) -> list[str]:
     return [each.revision for each in script.iterate_revisions("heads", first, inclusive=True)][:0:-1]
 
 
+@pytest.mark.heavy
 def test_from_every_earlier_schema_coverage_is_the_same_after_the_upgrade(empty_url: str) -> None:
     with Store(empty_url) as store:
         upgrade(store, revision=PREVIOUS)
@@ -273,3 +282,110 @@ def test_history_is_still_immutable_after_the_upgrade(empty_url: str) -> None:
             column = {"thresholds": "n", "label_history": "kind", "activations": "reason"}.get(table, "alpha")
             with pytest.raises(Exception, match="never changed"), store.write() as session:
                 session.execute(sa.text(f"UPDATE {table} SET {column} = {column}"))
+
+
+def streams_of(store: Store) -> dict[int, Any]:
+    with store.read() as session:
+        states = sa.table("project_state", sa.column("project_id"), sa.column("name"), sa.column("value", sa.JSON()))
+        found = session.execute(sa.select(states.c.project_id, states.c.value).where(states.c.name == "streams"))
+        return {row.project_id: row.value for row in found}
+
+
+def test_the_order_of_tasks_is_kept_once_after_0010_and_comes_back_on_the_way_down(empty_url: str) -> None:
+    declared = {
+        1: {"shuffled": True},
+        2: {"queue": True, "shuffled": False},
+        3: {"queue": True},  # nothing else says that the queue was followed
+        4: {"shuffled": False},
+    }
+    seen = {1: ["sequential"], 2: ["review", "uniform"], 4: ["uniform"]}
+    with Store(empty_url) as store:
+        upgrade(store, revision="0009")
+        with store.write() as session:
+            tables = sa.MetaData()
+            tables.reflect(session.connection(), only=["projects", "project_state", "sampling_periods"])
+            now = NOW.replace(tzinfo=None) if store.is_sqlite else NOW
+            for number, value in declared.items():
+                project = {"id": number, "uid": f"{number}.1", "key": str(number), "title": b"", "options": {}}
+                project |= {"sampling": "Uniform sampling", "created_at": now, "updated_at": now}
+                session.execute(tables.tables["projects"].insert(), project)
+                state = {"project_id": number, "name": "streams", "value": value, "updated_at": now}
+                session.execute(tables.tables["project_state"].insert(), state)
+                for hours, order in enumerate(seen.get(number, [])):
+                    at = now + timedelta(hours=hours)
+                    period = {"project_id": number, "slot": at, "order": order, "first_at": at, "last_at": at}
+                    session.execute(tables.tables["sampling_periods"].insert(), period | {"source": "webhook"})
+        expected = {1: Order.SHUFFLED, 2: Order.REVIEW, 3: Order.REVIEW, 4: Order.UNIFORM}
+        for _ in range(2):
+            upgrade(store)
+            assert schema_differences(store) == []
+            with store.read() as session:
+                assert {number: current_order(session, number) for number in declared} == expected
+                assert [number for number in declared if is_shuffled(session, number)] == [1]
+                assert [number for number in declared if follows_queue(session, number)] == [2, 3]
+                assert [len(load_history(session, number).sightings) for number in declared] == [1, 2, 1, 1]
+            assert streams_of(store) == {}
+            downgrade(store, "0009")
+            back = streams_of(store)
+            assert {name: [n for n in declared if back.get(n, {}).get(name)] for name in ("shuffled", "queue")} == {
+                "shuffled": [1],
+                "queue": [2, 3],
+            }
+            with store.read() as session:
+                names = session.execute(sa.text("SELECT sampling FROM projects ORDER BY id")).scalars().all()
+            assert names == ["Sequential sampling", "Uniform sampling", "Uncertainty sampling", "Uniform sampling"]
+
+
+def test_tables_are_made_anew_without_losing_what_refers_to_them(empty_url: str) -> None:
+    with Store(empty_url) as store:
+        upgrade(store)
+        with store.write() as session:
+            ensure_project(session, "1.1")
+            session.execute(sa.text("INSERT INTO task_deletions VALUES (1, '7', '2026-01-01')"))
+        with store.rebuild() as session:
+            assert session.execute(sa.text("SELECT count(*) FROM task_deletions")).scalar_one() == 1
+            if store.is_sqlite:
+                assert session.execute(sa.text("PRAGMA foreign_keys")).scalar_one() == 0
+        if store.is_sqlite:
+            with pytest.raises(StoreConflict, match="expected rows that refer to others"), store.rebuild() as session:
+                session.execute(sa.text("DELETE FROM projects"))
+        with store.write() as session:
+            assert session.execute(sa.text("SELECT count(*) FROM task_deletions")).scalar_one() == 1
+            session.execute(sa.text("DELETE FROM projects"))
+            assert session.execute(sa.text("SELECT count(*) FROM task_deletions")).scalar_one() == 0
+
+
+def test_documents_lose_their_rows_on_the_way_down_and_are_scored_again(empty_url: str) -> None:
+    with Store(empty_url) as store:
+        upgrade(store, revision=PREVIOUS)
+        fill(store)
+        upgrade(store)
+        with store.write() as session:
+            if not store.is_sqlite:  # the rows above brought their own numbers
+                for table in ("calibration_scores", "calibration_cells"):
+                    session.execute(sa.text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), 1000)"))
+            cells = load_cells(session, 1, model_id=1)
+            assert [cell.tasks for cell in cells] == [cell.n for cell in cells] == [TASKS // 3] * 2
+            assert has_unplaced(session, 1, model_id=1)
+            parts = [
+                UnitRow("en:1-10", SequenceScores(1.0, 1.0, 0.5), end=3),
+                UnitRow("de:11-20", SequenceScores(math.inf, math.inf, math.inf), start=3, end=9, drawn=False),
+            ]
+            shared = {"model_id": 1, "label_revision": 1, "evidence": "blind"}
+            for task in (1, 2):
+                assert record_units(session, 1, task_id=task, units=parts, **shared)
+            assert len(unscored_labels(session, 1, model_id=1)) == TASKS - 2
+            counted = recount_cells(session, 1, model_id=1)
+        downgrade(store, "0011")
+        with store.read() as session:
+            rows = session.execute(sa.text("SELECT task_id, cell_id, nll FROM calibration_scores")).all()
+            kept = session.execute(sa.text("SELECT id, n, n_infinite FROM calibration_cells")).all()
+        assert {row.task_id for row in rows} == set(range(3, TASKS + 1))
+        for cell, n, infinite in kept:
+            held = [row for row in rows if row.cell_id == cell]
+            assert (n, infinite) == (len(held), sum(math.isinf(row.nll) for row in held))
+        assert sum(n for _, n, _ in kept) < sum(n for n, _, _ in counted.values())
+        upgrade(store)
+        with store.read() as session:
+            waiting = [label.task_id for label in unscored_labels(session, 1, model_id=1)]
+        assert waiting == list(range(1, TASKS + 1))

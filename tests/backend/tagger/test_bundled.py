@@ -2,8 +2,9 @@ from pathlib import Path
 
 import conformal
 from backend.tagger import tagger as tagger_module
+from backend.tagger.loading import load_tagger
 from backend.tagger.model import MODEL_FILE
-from backend.tagger.tagger import BUNDLED, load_tagger
+from backend.tagger.model_files import BUNDLED
 
 MERKEL = {"Angela Merkel": "PER", "Emmanuel Macron": "PER", "Paris": "LOC"}
 

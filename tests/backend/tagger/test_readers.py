@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.domain.records import TextSpan
 from backend.tagger.errors import InvalidData
 from backend.tagger.readers import (
     LabelledText,
@@ -16,11 +17,9 @@ from backend.tagger.readers import (
     write_label_studio,
 )
 from backend.tagger.readers.types import from_words
-from backend.tagger.spans import CharSpan
 from conformal.labels import LabelSpace, Scheme
-from tests.shared_data import require_shared_data
-
-SAMPLE = Path(__file__).parents[2] / "data" / "sample.conll"
+from tests.support.data import require_benchmark_data
+from tests.support.paths import SAMPLE
 
 
 def write(tmp_path: Path, name: str, content: str) -> Path:
@@ -139,7 +138,7 @@ sentence = st.lists(st.tuples(word, st.integers(0, 4)), min_size=1, max_size=8).
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(texts=st.lists(sentence, min_size=1, max_size=4), language=st.sampled_from([None, "de", "pt"]))
 def test_column_files_round_trip(tmp_path: Path, texts: list[LabelledText], language: str | None) -> None:
     path = tmp_path / "out.conll"
@@ -159,11 +158,11 @@ def labelled(draw: st.DrawFn) -> LabelledText:
     text = draw(any_text)
     spans = draw(st.lists(st.tuples(st.integers(0, len(text)), st.integers(0, len(text))), max_size=3))
     return LabelledText(
-        text, tuple(CharSpan(min(s), max(s), "PER") for s in spans), draw(st.sampled_from([None, "ru"]))
+        text, tuple(TextSpan(min(s), max(s), "PER") for s in spans), draw(st.sampled_from([None, "ru"]))
     )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(texts=st.lists(labelled(), max_size=4), lines=st.booleans())
 def test_label_studio_exports_round_trip(tmp_path: Path, texts: list[LabelledText], lines: bool) -> None:
     path = tmp_path / ("out.jsonl" if lines else "out.json")
@@ -174,10 +173,10 @@ def test_label_studio_exports_round_trip(tmp_path: Path, texts: list[LabelledTex
 
 def test_running_text_is_written_in_live_tokens(tmp_path: Path) -> None:
     path = tmp_path / "out.conll"
-    write_conll([LabelledText("l'Italia vince!", (CharSpan(2, 8, "LOC"),))], path)
+    write_conll([LabelledText("l'Italia vince!", (TextSpan(2, 8, "LOC"),))], path)
     assert path.read_text(encoding="utf-8") == "l\tO\n'\tO\nItalia\tB-LOC\nvince\tO\n!\tO\n\n"
     with pytest.raises(InvalidData, match="it cuts a token"):
-        write_conll([LabelledText("Italia", (CharSpan(0, 2, "LOC"),))], path)
+        write_conll([LabelledText("Italia", (TextSpan(0, 2, "LOC"),))], path)
 
 
 def task(text: str, *annotations: dict, **data: str) -> dict:
@@ -253,7 +252,7 @@ def test_the_sample_is_legal_and_in_nine_languages() -> None:
 
 
 def test_the_benchmark_files_have_the_known_numbers_of_repairs() -> None:
-    place = require_shared_data()
+    place = require_benchmark_data()
     assert read_labelled(place / "wikineural" / "en.val.conllu.gz").repairs == 439
     reading = read_labelled(place / "conllpp" / "dev.txt.gz")
     assert (len(reading.texts), reading.repairs) == (3250, 0)

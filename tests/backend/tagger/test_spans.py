@@ -1,9 +1,12 @@
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.domain.records import TextSpan
 from backend.tagger.errors import InvalidSpan
-from backend.tagger.spans import CharSpan, Reason, to_char_spans, to_token_spans
+from backend.tagger.spans import Reason, to_char_spans, to_token_spans
 from backend.tagger.tokens import Token, tokenize
 from conformal.labels import Span
 
@@ -30,13 +33,34 @@ def test_token_spans_survive_the_round_trip(pair: tuple[str, list[int]], data: s
         assert (char.start, char.end) == (tokens[token.start].start, tokens[token.end - 1].end)
 
 
+def _tokens_of(span: TextSpan, tokens: Sequence[Token]) -> tuple[int, int] | None:
+    """Return the tokens that a span covers exactly, white space at its edges aside; None where it cuts one."""
+    inside = [i for i, token in enumerate(tokens) if span.start <= token.start and token.end <= span.end]
+    touched = [i for i, token in enumerate(tokens) if token.start < span.end and span.start < token.end]
+    return (inside[0], inside[-1] + 1) if inside and inside == touched else None
+
+
+def test_spans_of_one_class_over_the_same_tokens_count_once() -> None:
+    text = "Anna met Bob."
+    twice = [TextSpan(0, 5, "PER"), TextSpan(0, 4, "PER"), TextSpan(0, 4, "LOC")]
+    found = to_token_spans(twice, tokenize(text), text=text)
+    assert found.spans == (Span(0, 1, "PER"),)
+    assert [(each.span, each.reason) for each in found.inexpressible] == [(TextSpan(0, 4, "LOC"), Reason.OVERLAPS)]
+
+
 @settings(max_examples=300)
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(-2, 32), st.integers(-2, 32)), max_size=6))
 def test_every_span_is_expressed_exactly_or_reported(text: str, ranges: list[tuple[int, int]]) -> None:
     tokens = tokenize(text)
-    spans = {CharSpan(start, end, "X") for start, end in ranges}
+    spans = {TextSpan(start, end, "X") for start, end in ranges}
     found = to_token_spans(spans, tokens, text=text)
-    assert len(found.spans) + len(found.inexpressible) == len(spans)
+    said = {_tokens_of(span, tokens) for span in spans}
+    expressed = {(span.start, span.end) for span in found.spans}
+    assert len(expressed) == len(found.spans)
+    assert expressed <= said
+    reported = {each.span for each in found.inexpressible}
+    assert all(span in reported or _tokens_of(span, tokens) in expressed for span in spans)
+    assert {span for span in spans if _tokens_of(span, tokens) is None} <= reported
     for start, end, _ in to_char_spans(found.spans, tokens):
         # Only characters of no token (white space) may lie between a drawn span's edge and its tokens.
         assert any(
@@ -55,18 +79,18 @@ def test_every_span_is_expressed_exactly_or_reported(text: str, ranges: list[tup
 @pytest.mark.parametrize(
     ("span", "reason"),
     [
-        (CharSpan(0, 3, "PER"), Reason.CUTS),
-        (CharSpan(2, 4, "PER"), Reason.CUTS),
-        (CharSpan(1, 3, "PER"), Reason.CUTS),
-        (CharSpan(4, 5, "PER"), Reason.EMPTY),
-        (CharSpan(2, 2, "PER"), Reason.EMPTY),
-        (CharSpan(5, 99, "PER"), Reason.OUTSIDE),
-        (CharSpan(-1, 4, "PER"), Reason.OUTSIDE),
-        (CharSpan(0, 4, "DATE"), Reason.UNKNOWN_CLASS),
-        (CharSpan(0, 15, "PER"), Reason.CROSSES),
+        (TextSpan(0, 3, "PER"), Reason.CUTS),
+        (TextSpan(2, 4, "PER"), Reason.CUTS),
+        (TextSpan(1, 3, "PER"), Reason.CUTS),
+        (TextSpan(4, 5, "PER"), Reason.EMPTY),
+        (TextSpan(2, 2, "PER"), Reason.EMPTY),
+        (TextSpan(5, 99, "PER"), Reason.OUTSIDE),
+        (TextSpan(-1, 4, "PER"), Reason.OUTSIDE),
+        (TextSpan(0, 4, "DATE"), Reason.UNKNOWN_CLASS),
+        (TextSpan(0, 15, "PER"), Reason.CROSSES),
     ],
 )
-def test_reasons(span: CharSpan, reason: Reason) -> None:
+def test_reasons(span: TextSpan, reason: Reason) -> None:
     text = "Anna left. Bob stayed"
     tokens = tokenize(text)
     found = to_token_spans([span], tokens, text=text, boundaries=[3], classes=["PER"])
@@ -77,13 +101,13 @@ def test_reasons(span: CharSpan, reason: Reason) -> None:
 
 def test_a_span_may_end_or_begin_at_a_sentence_boundary() -> None:
     text = "Anna left. Bob stayed"
-    found = to_token_spans([CharSpan(0, 10, "X"), CharSpan(11, 21, "X")], tokenize(text), text=text, boundaries=[3])
+    found = to_token_spans([TextSpan(0, 10, "X"), TextSpan(11, 21, "X")], tokenize(text), text=text, boundaries=[3])
     assert found.spans == (Span(0, 3, "X"), Span(3, 5, "X"))
 
 
 def test_overlap_keeps_the_first_and_duplicates_count_once() -> None:
     text = "New York City"
-    spans = [CharSpan(4, 13, "ORG"), CharSpan(0, 8, "LOC"), CharSpan(0, 8, "LOC")]
+    spans = [TextSpan(4, 13, "ORG"), TextSpan(0, 8, "LOC"), TextSpan(0, 8, "LOC")]
     found = to_token_spans(spans, tokenize(text), text=text)
     assert found.spans == (Span(0, 2, "LOC"),)
     assert [(item.span, item.reason) for item in found.inexpressible] == [(spans[0], Reason.OVERLAPS)]

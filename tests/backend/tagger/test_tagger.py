@@ -11,14 +11,17 @@ from safetensors.numpy import save_file
 from seqeval.metrics import f1_score
 
 import conformal
-from backend.tagger import tagger as tagger_module
+from backend.tagger import network_tagger as tagger_module
 from backend.tagger.entity_f1 import EntityCounter
 from backend.tagger.errors import InvalidModel, InvalidText, TaggerError
+from backend.tagger.loading import load_tagger
 from backend.tagger.model import MODEL_FILE, load_model, save_model
+from backend.tagger.network_tagger import NetworkTagger
 from backend.tagger.readers import read_conll
 from backend.tagger.spans import to_token_spans
-from backend.tagger.tagger import NetworkTagger, Tagger, load_tagger
+from backend.tagger.tagger import Tagger
 from backend.tagger.tokens import tokenize
+from tests.support.waiting import WAIT
 
 TEXTS = [
     "Anna Berg wohnt in Wien.",
@@ -125,7 +128,7 @@ def test_the_semaphore_bounds_forward_passes(tiny_model: Path, monkeypatch: pyte
     tagger = load_tagger(tiny_model, concurrency=2)
     running, most = 0, 0
     lock = threading.Lock()
-    gate = threading.Barrier(2, timeout=20)
+    gate = threading.Barrier(2, timeout=WAIT)
     inner = tagger._network.word_vectors
 
     def watched(*args: object, **kwargs: object) -> object:

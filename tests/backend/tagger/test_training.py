@@ -9,17 +9,17 @@ import pytest
 from rich.console import Console
 from safetensors import safe_open
 
+from backend.domain.records import TextSpan
 from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Variation, build_corpus, entity_free_clause, take_words, vary, without_entities
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import hash_words
-from backend.tagger.material import Material
 from backend.tagger.model import load_model
 from backend.tagger.readers import LabelledText, read_conll
-from backend.tagger.seen import fingerprints
-from backend.tagger.spans import CharSpan
 from backend.tagger.training import Trainer, TrainingConfig, batches
+from backend.tagger.training_data import Material
 from backend.tagger.training_run import train_model, train_words
+from backend.tagger.training_texts import fingerprints
 from conformal.labels import LabelSpace
 
 SPACE = LabelSpace(["LOC", "MISC", "ORG", "PER"])
@@ -183,9 +183,9 @@ def test_no_entities_or_no_development_texts(tmp_path: Path, sample: Path, tiny:
 
 def test_texts_whose_spans_cut_a_token_are_left_out_and_counted(tiny: TrainingConfig) -> None:
     texts = [
-        LabelledText("Berlin ruft", (CharSpan(0, 3, "LOC"),)),
-        LabelledText("Bern ruft", (CharSpan(0, 4, "LOC"),)),
-        LabelledText("Bern ruft", (CharSpan(0, 4, "DATE"),)),
+        LabelledText("Berlin ruft", (TextSpan(0, 3, "LOC"),)),
+        LabelledText("Bern ruft", (TextSpan(0, 4, "LOC"),)),
+        LabelledText("Bern ruft", (TextSpan(0, 4, "DATE"),)),
         LabelledText("  ", ()),
     ]
     corpus = build_corpus(texts, SPACE, features=tiny.features)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from conformal import Chain, KBest, LabelSpace, NoLegalLabeling, Potentials, enumerate_above, kbest, rank_of
 from conformal.trellis.reference import enumerate_labelings
-from tests.conformal.trellis import oracles, strategies
+from tests.conformal.trellis import strategies
+from tests.support import oracles
 
 
 def pairs(result: KBest) -> list[tuple[float, tuple[int, ...]]]:

@@ -20,7 +20,8 @@ from conformal import (
     token_marginals,
 )
 from conformal.trellis.forward import run_forward
-from tests.conformal.trellis import oracles, strategies
+from tests.conformal.trellis import strategies
+from tests.support import oracles
 
 
 @given(strategies.potentials(), st.data())

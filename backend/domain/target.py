@@ -1,0 +1,48 @@
+"""Where the predictions of a project go: what its label config lets a model say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TextTag:
+    """A `<Text>` of the config: its name, the key of the task's data it shows, and whether that holds a URL."""
+
+    name: str
+    key: str
+    is_url: bool
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The control that marks a span as doubtful, and its label."""
+
+    control: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the predictions of a project go: what the config lets a model with given classes say.
+
+    `labels` maps each class of the model that the config has to the label shown. `merged` maps it to the first class
+    with the same label, so that labelings which look alike are one.
+    """
+
+    control: str
+    text: TextTag
+    labels: Mapping[str, str]
+    merged: Mapping[str, str]
+    flag: Flag | None
+    digest: str
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that stay distinct, in the model's order."""
+        return tuple(name for name in self.labels if self.merged[name] == name)
+
+    def class_of(self, label: str) -> str | None:
+        """Return the class that a label of the control stands for."""
+        return next((name for name in self.classes if self.labels[name] == label), None)

@@ -1,0 +1,1 @@
+"""What Label Studio sends and what it was asked for become labels: events, and reconciliation."""

@@ -1,0 +1,1 @@
+"""What becomes of confirmed labels: exports and training sets."""

@@ -1,0 +1,336 @@
+"""A project as the service sees it: its label config, the thresholds that serve it now, their model, its predictor.
+
+Thresholds are read from the database at most every few seconds, so a new version is picked up without a restart and a
+busy project costs one small query now and then. A version is loaded once per process. Label configs are parsed once
+per text of theirs.
+
+Thresholds say something about one model only. When the settings name a new model, a project that has thresholds for
+an earlier one goes on with that, model and all, until its labels have been scored under the new one and thresholds
+fitted on them (METHODS 8.4); a version never serves without its model in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachetools import LRUCache, cached
+
+from backend.domain.records import ProjectRecord, VersionRecord
+from backend.domain.target import Target
+from backend.errors import InvalidLabelConfig, ModelUnavailable
+from backend.labelstudio.config import LabelConfig, parse_config
+from backend.models.held import Models
+from backend.models.loading import ModelLoader
+from backend.models.polling import Polled
+from backend.prediction.calibration import Calibration, version_method
+from backend.prediction.predictor import Predictor
+from backend.prediction.starter import starter_calibration
+from backend.prediction.versions import Versions
+from backend.settings import Settings
+from backend.store import Store
+from backend.store.handover import ActiveModel, active_models, handover_target
+from backend.store.projects import find_project
+from backend.store.thresholds import load_version
+from backend.tagger.identity import ModelHeader, origin_of, viewed
+from backend.tagger.project_classes import project_tagger
+from backend.tagger.tagger import Tagger
+from conformal.scores import Method
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+STARTER = 0
+_KEPT = 256
+_HANDING_OVER = (
+    "the project has thresholds for an earlier model: that one serves until its labels have been scored under the new"
+)
+_UNKNOWN_ORIGIN = (
+    "the project has thresholds for an earlier model, and it is not known where that came from: the new model serves, "
+    "with borrowed thresholds or none, until the labels have been scored under it"
+)
+_CANNOT_LOAD = (
+    "the project has thresholds for an earlier model that cannot be loaded any more: the new model serves, with "
+    "borrowed thresholds or none, until the labels have been scored under it"
+)
+_VERSIONS = 3  # models of a project whose thresholds are kept at hand
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the database says about a project: models that have thresholds for it, the last activated first.
+
+    `awaited` is the hash of the model that its labels are being scored under: it does not serve before that is done.
+    """
+
+    label_config: str | None = None
+    active: tuple[tuple[ActiveModel, VersionRecord], ...] = ()
+    awaited: str | None = None
+
+    def version_of(self, model: ModelHeader) -> VersionRecord | None:
+        """Return the active thresholds for a model."""
+        return next((version for each, version in self.active if each.model.hash == model.hash), None)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Which model answers for a project now, and with which thresholds (None: the starter's)."""
+
+    loader: ModelLoader
+    model: ModelHeader
+    version: VersionRecord | None
+
+
+@dataclass(frozen=True)
+class View:
+    """A project ready to be predicted."""
+
+    project: str
+    target: Target
+    model: ModelHeader
+    predictor: Predictor
+
+    @property
+    def model_version(self) -> str:
+        """How Label Studio knows these predictions."""
+        return self.predictor.model_version
+
+
+class Views:
+    """Makes views. Safe to share between threads; only `view` waits for the model."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        loader: ModelLoader,
+        *,
+        poll: float = POLL_SECONDS,
+        models: Models | None = None,
+    ) -> None:
+        self._settings, self._store, self._loader = settings, store, loader
+        self.models = models or Models(settings, loader)
+        self.polled: Polled[str, Known] = Polled(self._ask, every=poll)
+        self._versions = Versions(calibrations=_KEPT)
+        # Two threads may make the same thing at once; one of them is kept.
+        self._config: Callable[[str], LabelConfig] = cached(LRUCache(_KEPT), lock=threading.Lock())(parse_config)
+        self._tagger: Callable[[Tagger, Target], Tagger] = cached(
+            LRUCache(_KEPT),
+            key=lambda tagger, target: (tagger.hash, target.digest, target.control),
+            lock=threading.Lock(),
+        )(project_tagger)
+        self._starter: Callable[[Tagger, Path, Method], Calibration] = cached(
+            LRUCache(_KEPT), key=lambda tagger, _, method: (tagger.hash, method), lock=threading.Lock()
+        )(self._make_starter)
+        # It may read the version's whole content, which no request should wait for twice.
+        self._method_of: Callable[[VersionRecord], Method] = cached(
+            LRUCache(_KEPT), key=lambda version: version.id, lock=threading.Lock()
+        )(version_method)
+        self._fitted_on: Callable[[VersionRecord], tuple[str, ...]] = cached(
+            LRUCache(_KEPT), key=lambda version: version.id, lock=threading.Lock()
+        )(version_classes)
+        self._said: set[tuple[str, ...]] = set()
+
+    def target(self, label_config: str, classes: tuple[str, ...]) -> Target:
+        """Return what a label config lets a model of these classes say.
+
+        Raises:
+            InvalidLabelConfig: when it cannot be read, or holds none of the classes.
+        """
+        return self._config(label_config).target(classes, control=self._settings.labels_control)
+
+    def label_config(self, project: str, given: str | None) -> str:
+        """Return the label config that came with a request, else the one known for the project.
+
+        Raises:
+            InvalidLabelConfig: when there is none.
+        """
+        config = given or self.known(project).label_config
+        if config is None:
+            self.polled.forget(project)  # another process may have heard of it a moment ago
+            config = self.known(project).label_config
+        if config is None:
+            raise InvalidLabelConfig(
+                "expected 'label_config' in the request, got none for an unknown project: send it, or call /setup"
+            )
+        return config
+
+    def model_version(self, project: str, label_config: str) -> str:
+        """Return the version that a prediction made now would carry; never waits for the model."""
+        serving = self.serving(project, label_config)
+        return f"{serving.model.version}+cal.{STARTER if serving.version is None else serving.version.id}"
+
+    def model_of(self, project: ProjectRecord) -> ModelHeader:
+        """Return the settings' model as a project of the database sees it; never waits for the model.
+
+        It need not be the one that serves the project yet (`serving_model`).
+        """
+        return self._viewed(self._loader.header(), project.label_config)
+
+    def serving_model(self, project: ProjectRecord) -> ModelHeader:
+        """Return the model that serves a project of the database now; never waits for the model."""
+        try:
+            return self.serving(project.uid, project.label_config).model
+        except InvalidLabelConfig:
+            return self._loader.header()
+
+    def serving(self, project: str, label_config: str | None) -> Serving:
+        """Choose the model that answers for a project: the settings' own, or an earlier one that has thresholds still.
+
+        Without a label config over all of a model's classes.
+
+        Raises:
+            InvalidLabelConfig: when the config has no place for any class of the settings' model.
+            ModelUnavailable: when nothing is known of that model yet.
+        """
+        header = self._loader.header()
+        model = header if label_config is None else viewed(header, self.target(label_config, header.classes))
+        known = self.known(project)
+        version = self._fitting(project, model)
+        if version is None or known.awaited == model.hash:
+            earlier = self._earlier(project, label_config, header)
+            if earlier is not None:
+                return earlier
+        self.models.let_go()
+        return Serving(self._loader, model, version)
+
+    def _earlier(self, project: str, label_config: str | None, current: ModelHeader) -> Serving | None:
+        """Return the last model with thresholds before the settings' own, if it can be had and fits the config."""
+        for active, version in self.known(project).active:
+            origin = origin_of(active.model.details)
+            if origin is not None and origin.hash == current.hash:
+                continue  # the same model over other classes
+            if not active.n:
+                continue
+            if origin is None:
+                self._say_once(_UNKNOWN_ORIGIN, project, active.model.version)
+                continue
+            base = ModelHeader(active.model.name, origin.hash, origin.classes, origin)
+            if self._viewed(base, label_config).hash != active.model.hash:
+                continue  # the label config has changed since: these thresholds are about other classes
+            loader = self.models.earlier(origin)
+            if loader.state == "failed":
+                self._say_once(_CANNOT_LOAD, project, active.model.version)
+                continue
+            self._say_once(_HANDING_OVER, project, active.model.version)
+            model = ModelHeader(active.model.name, active.model.hash, active.model.classes, origin)
+            return Serving(loader, model, version)
+        return None
+
+    def _viewed(self, header: ModelHeader, label_config: str | None) -> ModelHeader:
+        if label_config is None:
+            return header
+        try:
+            return viewed(header, self.target(label_config, header.classes))
+        except InvalidLabelConfig:
+            return header
+
+    def view(self, project: str, label_config: str, *, alpha: str | None = None) -> View:
+        """Return the project ready to be predicted; waits for the model that serves it."""
+        serving, tagger = self._loaded(project, label_config)
+        target = self.target(label_config, tagger.space.classes)
+        seen = self._tagger(tagger, target)
+        if target.flag is None:
+            self._say_once(
+                "the label config has no control for doubtful spans: they are not marked, only described in meta; "
+                'add <Labels name="flag"> with the label Needs review',
+                project,
+            )
+        model = ModelHeader(seen.name, seen.hash, seen.space.classes, serving.model.origin)
+        return View(project, target, model, self._predictor(project, seen, serving, alpha))
+
+    def local(self, project: str, *, alpha: str | None = None) -> Predictor:
+        """Return a predictor over all of a model's classes, for texts that belong to no label config."""
+        serving, tagger = self._loaded(project, None)
+        return self._predictor(project, tagger, serving, alpha)
+
+    def _loaded(self, project: str, label_config: str | None) -> tuple[Serving, Tagger]:
+        """Choose a model and wait for it; if an earlier one turns out not to load, it is the settings' own after all.
+
+        Raises:
+            ModelUnavailable: when the model is not there in time.
+        """
+        if self._loader.state != "ready":
+            try:
+                self._loader.header()
+            except ModelUnavailable:
+                self._loader.tagger(self._settings.model_wait)
+        while True:
+            serving = self.serving(project, label_config)
+            try:
+                return serving, serving.loader.tagger(self._settings.model_wait)
+            except ModelUnavailable:
+                if serving.loader is self._loader or serving.loader.state != "failed":
+                    raise
+
+    def known(self, project: str) -> Known:
+        """Return what the database says about a project: at most `poll` seconds old, older when it cannot be asked."""
+        return self.polled.get(project) or Known()
+
+    def _ask(self, project: str, before: Known | None) -> Known:
+        held = {} if before is None else {version.id: version for _, version in before.active}
+        with self._store.read() as session:
+            row = find_project(session, project)
+            if row is None:
+                return Known()
+            active = []
+            for each in active_models(session, row.id)[:_VERSIONS]:
+                version = held.get(each.version_id) or load_version(session, each.version_id)
+                if version is not None:
+                    active.append((each, version))
+            return Known(row.label_config, tuple(active), handover_target(session, row.id))
+
+    def _fitting(self, project: str, model: ModelHeader) -> VersionRecord | None:
+        """Return the active version if it was fitted on the model's classes; another says nothing about them."""
+        version = self.known(project).version_of(model)
+        if version is None:
+            return None
+        if self._fitted_on(version) != model.classes:
+            self._say_once(
+                "the active thresholds were fitted on other classes and are not used: refit the project",
+                project,
+                str(version.id),
+            )
+            return None
+        return version
+
+    def _predictor(self, project: str, tagger: Tagger, serving: Serving, alpha: str | None) -> Predictor:
+        predictor = Predictor(
+            tagger,
+            self._calibration(tagger, serving),
+            # A version carries the alpha it was fitted for: sets change with `model_version`, never under it.
+            alpha=alpha or (self._settings.alpha if serving.version is None else serving.version.alpha),
+            max_shown=self._settings.max_shown,
+            max_sequences=self._settings.max_sequences,
+        )
+        self._say_once("version serves", project, predictor.model_version, level=logging.INFO)
+        return predictor
+
+    def _calibration(self, tagger: Tagger, serving: Serving) -> Calibration:
+        version = serving.version
+        method = Method(self._settings.method) if version is None else self._method_of(version)
+        starter = self._starter(tagger, serving.loader.directory, method)
+        if version is None:
+            return starter
+        # Where the version has too few labels the starter serves on, and its sets say so.
+        return self._versions.calibration(version, fallback=starter)
+
+    def _make_starter(self, tagger: Tagger, directory: Path, method: Method) -> Calibration:
+        return starter_calibration(tagger, directory, method=method, n_min=self._settings.n_min)
+
+    def _say_once(self, message: str, project: str, model: str = "", *, level: int = logging.WARNING) -> None:
+        if (message, project, model) not in self._said and len(self._said) < 10_000:
+            self._said.add((message, project, model))
+            _log.log(level, message, extra={"project": project} | ({"model_version": model} if model else {}))
+
+
+def version_classes(version: VersionRecord) -> tuple[str, ...]:
+    """Return the classes that a version was fitted on, without building it."""
+    try:
+        return tuple(json.loads(version.content)["classes"])
+    except (ValueError, KeyError, TypeError):
+        return ()

@@ -1,0 +1,139 @@
+"""Where confirmed labels stand under a model: the numbers a calibration row is made of (METHODS 3.3, 6.2).
+
+One way for all who need it: the starter calibration, `surespan calibrate`, confirmed tasks, evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backend.domain.records import TextSpan
+from backend.tagger.readers.types import LabelledText
+from backend.tagger.spans import Alignment, to_token_spans
+from backend.tagger.tagger import Tagged, Tagger
+from backend.tagger.tokens import Token
+from conformal.labels import Span
+from conformal.rows import UnitScores, score_unit
+from conformal.strata import Strata
+
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class ScoredUnit:
+    """A unit of a labelled text under a model: where it is in characters, its stratum and its scores.
+
+    `entities` are how many the person drew here. `lost` are those of them that no labeling says, as they were drawn;
+    the unit's entity rows that lie on no token bounds are theirs, in this order.
+    """
+
+    start: int
+    end: int
+    cell: str
+    scores: UnitScores
+    tokens: tuple[Token, ...]
+    entities: int
+    lost: tuple[TextSpan, ...] = ()
+
+    @property
+    def char_ranges(self) -> list[tuple[int, int]]:
+        """Characters of each entity row: of its tokens, or as the person drew it where it fits none."""
+        drawn = iter(self.lost)
+        return [
+            (self.tokens[span[0]].start, self.tokens[span[1] - 1].end) if span is not None else next(drawn)[:2]
+            for span in self.scores.token_spans
+        ]
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A labelled text under a model: its units with their scores, and what of its label could not be expressed."""
+
+    units: tuple[ScoredUnit, ...]
+    alignment: Alignment
+    tagged: Tagged
+
+    @property
+    def language(self) -> str:
+        """The language that was given or identified."""
+        return self.tagged.language
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.tagged.tokens)
+
+    @property
+    def expressible(self) -> bool:
+        """Whether the model can produce the whole label."""
+        return all(unit.scores.expressible for unit in self.units)
+
+
+def score_labelled(
+    tagger: Tagger,
+    texts: Sequence[LabelledText],
+    *,
+    strata: Strata | None = None,
+    p_min: float = 0.01,
+    chunk: int = _CHUNK,
+) -> Iterator[ScoredText]:
+    """Tag labelled texts and score their labels, a chunk at a time; lazily, in order.
+
+    A label that the model cannot express scores `+inf` and is counted, never dropped. Texts tagged together share
+    padding, which moves the last digits of a score; with a chunk of 1 it depends on its text alone.
+    """
+    layout = strata or Strata()
+    for first in range(0, len(texts), chunk):
+        part = texts[first : first + chunk]
+        tagged = tagger.potentials([text.text for text in part], languages=[text.language for text in part])
+        for number, (text, chain) in enumerate(zip(part, tagged, strict=True), start=first):
+            yield _score(tagger, text, chain, task=number, strata=layout, p_min=p_min)
+
+
+def _score(
+    tagger: Tagger, text: LabelledText, tagged: Tagged, *, task: int, strata: Strata, p_min: float
+) -> ScoredText:
+    space = tagger.space
+    alignment = to_token_spans(
+        text.spans, tagged.tokens, text=text.text, boundaries=tagged.boundaries, classes=space.classes
+    )
+    bounds, chars = tagged.units, tagged.char_bounds()
+    touched = [_touched(item.span, chars) for item in alignment.inexpressible]
+    units: list[ScoredUnit] = []
+    for number, ((start, end), (first, last), chain) in enumerate(
+        zip(bounds, chars, tagged.unit_chains(), strict=True)
+    ):
+        here = [item.span for item, at in zip(alignment.inexpressible, touched, strict=True) if number in at]
+        # A span that crosses is one entity: it is a row of the unit in which it begins.
+        mine = [item.span for item, at in zip(alignment.inexpressible, touched, strict=True) if number == at[0]]
+        lost = tuple(span for span in mine if span.label in space.classes)
+        spans = [
+            Span(span.start - start, span.end - start, span.label)
+            for span in alignment.spans
+            if start <= span.start < end
+        ]
+        scores = score_unit(
+            chain,
+            space,
+            spans=spans,
+            lost=[span.label for span in lost],
+            inexpressible=bool(here),
+            task=task,
+            unit=number,
+            p_min=p_min,
+        )
+        cell = strata.cell(length=end - start, language=tagged.language, seen=tagged.seen)
+        drawn = len(spans) + len(mine)
+        units.append(ScoredUnit(first, last, cell, scores, tagged.tokens[start:end], drawn, lost))
+    return ScoredText(tuple(units), alignment, tagged)
+
+
+def _touched(span: TextSpan, bounds: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the units that a span touches, at least one: what lies outside the text belongs to the nearest."""
+    held = [i for i, (start, end) in enumerate(bounds) if span.start < end and span.end > start]
+    return held or [
+        0
+        if span.start <= bounds[0][0]
+        else next((i for i, (start, end) in enumerate(bounds) if start <= span.start < end), len(bounds) - 1)
+    ]

@@ -1,0 +1,155 @@
+"""The starter calibration beside the bundled model: scores of labelled Wikipedia sentences, numbers only.
+
+It lets a first prediction have sets of sensible size. It is not the user's data, so its guarantee is `borrowed`: no
+promise. Made by `python -m backend.prediction.make_starter`; the command is in the model card.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from backend.domain.guarantee import Guarantee
+from backend.errors import InvalidStarter
+from backend.prediction.calibration import STARTER_VERSION, Calibration
+from backend.tagger.tagger import Tagger
+from conformal.rows import EntityRows, TaskRows
+from conformal.scores import Method
+from conformal.thresholds import calibrate
+
+FORMAT = "surespan-starter"
+VERSION = 1
+UNITS = 2  # the same with the tasks of units
+
+
+def starter_name(classes: Sequence[str]) -> str:
+    """Return the file name of the starter over these classes; a model may have one for each set of classes.
+
+    >>> starter_name(["PER", "LOC"])
+    'starter.LOC+PER.safetensors'
+    """
+    return f"starter.{'+'.join(sorted(classes))}.safetensors"
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Calibration rows that belong to one model, by its hash."""
+
+    model_hash: str
+    classes: tuple[str, ...]
+    tasks: TaskRows
+    entities: EntityRows
+    about: str
+
+
+def save_starter(starter: Starter, directory: Path) -> Path:
+    """Write the rows beside their model, as safetensors with a self-describing header; return the file."""
+    path = directory / starter_name(starter.classes)
+    cells = sorted(set(starter.tasks.cells))
+    labels = [*starter.classes, "O"]
+    position = {name: i for i, name in enumerate(cells)}
+    ranks = starter.tasks.ranks
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "task.cell": np.array([position[cell] for cell in starter.tasks.cells], np.int16),
+        "task.log_probability": ranks.log_probability,
+        "task.rank": ranks.rank.astype(np.int32),
+        "task.cumulative": ranks.cumulative,
+        "entity.task": starter.entities.task.astype(np.int32),
+        "entity.label": np.array([labels.index(label) for label in starter.entities.labels], np.int8),
+        "entity.probability": starter.entities.scored.probability,
+        "entity.cumulative": starter.entities.scored.cumulative,
+        "entity.place": starter.entities.scored.class_rank.astype(np.int8),
+        "entity.rank": starter.entities.rank.astype(np.int32),
+    }
+    if starter.tasks.unit is not None:
+        arrays |= {
+            "task.number": starter.tasks.numbers.astype(np.int32),
+            "task.unit": starter.tasks.unit.astype(np.int32),
+            "entity.unit": starter.entities.units.astype(np.int32),
+        }
+    header = {
+        "format": FORMAT,
+        "version": VERSION if starter.tasks.unit is None else UNITS,
+        "model_hash": starter.model_hash,
+        "classes": list(starter.classes),
+        "cells": cells,
+        "about": starter.about,
+    }
+    save_file(arrays, path, metadata={"surespan": json.dumps(header, sort_keys=True)})
+    return path
+
+
+def load_starter(path: Path) -> Starter:
+    """Read rows written by `save_starter`.
+
+    Raises:
+        InvalidStarter: when the file is not one, or of another version.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = json.loads((file.metadata() or {}).get("surespan", "{}"))
+            if header.get("format") != FORMAT or header.get("version") not in (VERSION, UNITS):
+                raise InvalidStarter(
+                    f"expected a starter calibration of version {VERSION} or {UNITS} in {path.name}, "
+                    f"got {header.get('format')} {header.get('version')}; install the matching release"
+                )
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise InvalidStarter(f"expected a readable starter calibration in {path.name}, got: {error}") from None
+    cells, labels = header["cells"], [*header["classes"], "O"]
+    tasks = TaskRows.of(
+        [cells[i] for i in arrays["task.cell"].tolist()],
+        arrays["task.log_probability"],
+        rank=arrays["task.rank"],
+        cumulative=arrays["task.cumulative"],
+        task=arrays.get("task.number"),
+        unit=arrays.get("task.unit"),
+    )
+    entities = EntityRows.of(
+        arrays["entity.task"],
+        [labels[i] for i in arrays["entity.label"].tolist()],
+        probability=arrays["entity.probability"],
+        cumulative=arrays["entity.cumulative"],
+        class_rank=arrays["entity.place"],
+        rank=arrays["entity.rank"],
+        unit=arrays.get("entity.unit"),
+    )
+    return Starter(header["model_hash"], tuple(header["classes"]), tasks, entities, header["about"])
+
+
+def has_starter(directory: Path, *, model_hash: str, classes: Sequence[str]) -> bool:
+    """Whether a starter calibration of this model over these classes lies in a directory; reads only its header."""
+    path = directory / starter_name(classes)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = json.loads((file.metadata() or {}).get("surespan", "{}"))
+    except (OSError, SafetensorError, json.JSONDecodeError):
+        return False
+    known = (header.get("format"), header.get("model_hash"), header.get("classes"))
+    return header.get("version") in (VERSION, UNITS) and known == (FORMAT, model_hash, list(classes))
+
+
+def starter_calibration(
+    tagger: Tagger, directory: Path, *, method: Method | None = None, n_min: int = 100
+) -> Calibration:
+    """Return the starter calibration that lies beside a model, else one without any label.
+
+    A starter made for other weights or other classes is not used: its scores say nothing about these.
+    """
+    path = directory / starter_name(tagger.space.classes)
+    if path.exists():
+        starter = load_starter(path)
+        if starter.model_hash == tagger.hash and starter.classes == tagger.space.classes:
+            thresholds = calibrate(starter.tasks, starter.entities, classes=starter.classes, method=method, n_min=n_min)
+            return Calibration(thresholds, Guarantee.BORROWED, STARTER_VERSION)
+    nothing = TaskRows.of([], np.zeros(0))
+    thresholds = calibrate(nothing, classes=tagger.space.classes, method=method, n_min=n_min, allow_empty=True)
+    return Calibration(thresholds, Guarantee.NONE, STARTER_VERSION)

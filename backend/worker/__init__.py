@@ -1,0 +1,1 @@
+"""The background process: events become labels and scores, and jobs are done."""

@@ -1,0 +1,52 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from backend import __version__
+from backend.cli import main
+from backend.tagger.model import MODEL_FILE
+from tests.support.paths import SAMPLE
+
+
+def test_help_and_version_do_not_import_torch() -> None:
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from backend.cli import main\n"
+        "for option in ('--help', '--version'):\n"
+        "    answer = CliRunner().invoke(main, [option])\n"
+        "    assert answer.exit_code == 0, answer.output\n"
+        "    print(answer.output)\n"
+        "assert 'torch' not in sys.modules and 'numba' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Train a tagger on labelled files." in done.stdout
+    assert __version__ in done.stdout
+
+
+def test_every_command_answers_help() -> None:
+    for name in main.list_commands(None):  # type: ignore[arg-type]
+        answer = CliRunner().invoke(main, [name, "--help"])
+        assert answer.exit_code == 0, answer.output
+
+
+def test_unknown_commands_are_refused() -> None:
+    assert "No such command 'nothing'" in CliRunner().invoke(main, ["nothing"]).output
+
+
+def test_train_writes_a_model_and_says_how_good_it_is(tmp_path: Path) -> None:
+    args = ["train", "--data", str(SAMPLE), "--out", str(tmp_path / "m"), "--epochs", "1", "--dev-share", "0.2"]
+    answer = CliRunner().invoke(main, args)
+    assert answer.exit_code == 0, answer.output
+    assert (tmp_path / "m" / MODEL_FILE).is_file()
+    assert "saved m (" in answer.output
+
+
+def test_train_names_the_broken_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("a O\nb\n")
+    answer = CliRunner().invoke(main, ["train", "--data", str(tmp_path / "bad.txt"), "--out", str(tmp_path / "m")])
+    assert answer.exit_code == 1
+    assert "bad.txt:2: expected" in answer.output
+    assert "Traceback" not in answer.output
