@@ -160,7 +160,7 @@ def split_coverage(
     (('en/1-10',), [200], 0.9)
     """
     if rows.unit is not None:
-        raise InvalidArgument("expected tasks of one unit each, got units; see split_unit_coverage")
+        raise InvalidArgument("expected tasks of one unit each, got units; leave the texts whole")
     count = len(rows)
     names, codes = _grouped(groups if groups is not None else rows.cells, count)
     calibration = _calibration_size(count, share)

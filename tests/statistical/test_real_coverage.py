@@ -18,6 +18,7 @@ from backend.prediction.make_starter import rows_of
 from backend.prediction.scoring import ScoredText, score_labelled
 from backend.tagger.loading import load_tagger
 from backend.tagger.readers import read_labelled
+from backend.tagger.whole import WholeTexts
 from conformal.metrics import Coverage, split_coverage, split_entity_coverage
 from conformal.monitor.coverage import below_target
 from conformal.rows import EntityRows, TaskRows
@@ -43,7 +44,7 @@ def score_files(per_file: int | None) -> Study:
     if data is None:
         pytest.skip("the WikiNEuRal files are not beside the project")
     torch.set_num_threads(1)
-    tagger = load_tagger()
+    tagger = WholeTexts(load_tagger())  # one row per sentence of the file, as the laws here count them
     rng = np.random.default_rng(11)
     scored: list[ScoredText] = []
     entities: list[int] = []
