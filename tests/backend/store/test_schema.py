@@ -51,6 +51,7 @@ LATER = {
     "queue",
     "second_looks",
     "scoring_attempts",
+    "span_errors",
 }
 
 
