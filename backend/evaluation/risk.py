@@ -29,12 +29,12 @@ from conformal.thresholds import calibrate
 MAX_ERRORS = ("0.1", "0.05", "0.02", "0.01")
 CALIBRATION = 500  # tasks that choose the level; half of the tasks where there are fewer than twice as many
 FLAG_ALPHA = "0.05"  # of the flags that the controlled ones are compared with
-FIGURES = ("risk", "places", "nothing", "seen", "marked")
+FIGURES = ("risk", "places", "nothing", "everything", "seen", "marked")
 RULES = ("controlled", "sure", "tuned on the test tasks", "oracle")
 _NO_LANGUAGE = "-"
 _COLUMNS = (
     *("asked for", "rule", "risk", "above", "places a task", "of tuned"),
-    *("nothing to look at", "errors seen", "right spans marked"),
+    *("everything", "nothing to look at", "errors seen", "right spans marked"),
 )
 
 Ints = npt.NDArray[np.int64]
@@ -125,9 +125,11 @@ class LevelRule:
         self.right = lists.levels(lists.right, values)
 
     def figures(self, level: float, test: Ints) -> Figures:
-        """Return risk, places and the rest on the test tasks; level 0 makes of each text one place."""
-        places = np.ones(len(self.lists), np.int64) if level == 0 else self.lists.places(self.values >= level)
-        return _figures(self.lists, self.rows.level >= level, self.right >= level, places, test)
+        """Return risk, places and the rest on the test tasks; level 0 is everything, and no number of places."""
+        everything = np.ones(len(self.lists.listed), np.bool_)
+        places = self.lists.places(self.values >= level if level else everything)
+        figures = _figures(self.lists, self.rows.level >= level, self.right >= level, places, test)
+        return figures if level else figures | {"places": np.nan, "nothing": 0.0, "everything": 1.0}
 
     def seen_at(self, share: float, test: Ints) -> float:
         """Return the greatest level at which at least this share of the test tasks' errors is seen."""
@@ -157,6 +159,7 @@ def _figures(lists: Lists, seen: Bools, marked: Bools, places: Ints, test: Ints)
         "risk": float(losses[counted].mean()) if counted.size else 0.0,
         "places": float(places[test].mean()),
         "nothing": float((places[test] == 0).mean()),
+        "everything": 0.0,
         "seen": float(seen[errors].mean()) if errors.any() else 1.0,
         "marked": float(marked[right].mean()) if right.any() else 0.0,
     }
@@ -231,12 +234,15 @@ def _share(left: tuple[int, int], entities: int) -> float:
 
 
 def _summary(figures: Sequence[Figures], limit: float | None) -> dict[str, Any]:
-    names = figures[0].keys()
-    values = {name: np.array([each[name] for each in figures]) for name in names}
-    result: dict[str, Any] = {name: float(each.mean()) for name, each in values.items()}
-    result["spread"] = {name: float(each.std(ddof=1)) if each.size > 1 else 0.0 for name, each in values.items()}
+    """Return mean and spread over splits; of places over those where not everything is flagged, None without one."""
+    result: dict[str, Any] = {"spread": {}}
+    for name in figures[0]:
+        values = np.array([each[name] for each in figures])
+        known = values[~np.isnan(values)]
+        result[name] = float(known.mean()) if known.size else None
+        result["spread"][name] = float(known.std(ddof=1)) if known.size > 1 else 0.0
     if limit is not None:
-        result["above"] = float((values["risk"] > limit + 1e-12).mean())
+        result["above"] = float(np.mean([each["risk"] > limit + 1e-12 for each in figures]))
     return result
 
 
@@ -246,8 +252,9 @@ def risk_report(results: dict[str, dict[str, Any]], *, model: str) -> str:
         f"Model {model}. *Risk* is the mean share of wrong or missing entities in the final labels when every flagged "
         "place is put right, over tasks with a true or predicted entity, ± the spread over splits; *above* is the "
         "share of splits whose test tasks had more than was asked for. *Places* are overlapping flagged spans taken "
-        "together, over all tasks; *right spans marked* are those that a flagged span touches. *Controlled* keeps the "
-        "risk on average, *sure* in 95 % of the splits (METHODS 11.4)."
+        "together, over all tasks and the splits that found a level; *everything* is the share of splits that found "
+        "none, where whole texts are flagged. *Right spans marked* are those that a flagged span touches. *Controlled* "
+        "keeps the risk on average, *sure* in 95 % of calibrations (METHODS 11.4)."
     )
     lines = ["# Flags that keep a risk", "", about]
     for name, found in results.items():
@@ -262,12 +269,13 @@ def risk_report(results: dict[str, dict[str, Any]], *, model: str) -> str:
             tuned = level["rules"][RULES[2]]["places"]
             for rule in RULES:
                 row = level["rules"][rule]
-                ratio = f"{row['places'] / tuned:.2f}" if tuned else ""
+                ratio = f"{row['places'] / tuned:.2f}" if tuned and row["places"] is not None else ""
                 lines.append(_line(f"{float(level['max_error']):g}", rule, row, f"{row['above']:.0%}", ratio))
         same = {each: fixed[f"{each}, same errors seen"] for each in FIGURES}
         compared = (
             f"At the same errors seen as METHODS 6.4: {fixed['marked more']:+.1%} right spans marked "
-            f"(± {fixed['spread']['marked more']:.1%} over splits), {fixed['places more']:+.2f} places a task."
+            f"(± {fixed['spread']['marked more']:.1%} over splits)"
+            + ("." if fixed["places more"] is None else f", {fixed['places more']:+.2f} places a task.")
         )
         lines.append(_line("", f"METHODS 6.4, alpha {FLAG_ALPHA}", fixed, "", ""))
         lines += [_line("", "a level that sees as many errors", same, "", ""), "", compared]
@@ -276,7 +284,6 @@ def risk_report(results: dict[str, dict[str, Any]], *, model: str) -> str:
 
 def _line(asked: str, rule: str, row: dict[str, Any], above: str, ratio: str) -> str:
     risk = f"{row['risk']:.4f}" + (f" ± {row['spread']['risk']:.4f}" if "spread" in row else "")
-    return (
-        f"| {asked} | {rule} | {risk} | {above} | {row['places']:.2f} | {ratio} | {row['nothing']:.0%} | "
-        f"{row['seen']:.0%} | {row['marked']:.0%} |"
-    )
+    places = "" if row["places"] is None else f"{row['places']:.2f}"
+    shares = [f"{row[name]:.0%}" for name in ("everything", "nothing", "seen", "marked")]
+    return f"| {asked} | {rule} | {risk} | {above} | {places} | {ratio} | {' | '.join(shares)} |"

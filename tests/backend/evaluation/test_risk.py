@@ -88,6 +88,7 @@ def test_a_rules_figures_are_what_one_counts(made: Lists) -> None:
         "risk": pytest.approx((1 / 2 + 1 / 2 + 1 / 4) / 3),
         "places": 0,
         "nothing": 1,
+        "everything": 0,
         "seen": 0,
         "marked": 0,
     }
@@ -96,7 +97,9 @@ def test_a_rules_figures_are_what_one_counts(made: Lists) -> None:
     assert (some["places"], some["nothing"]) == (3 / 4, 2 / 4)
     assert some["seen"] == pytest.approx(1 / 3)
     assert some["marked"] == pytest.approx(1 / 5)
-    assert rule.figures(0.0, test) == {"risk": 0, "places": 1, "nothing": 0, "seen": 1, "marked": 1}
+    everything = rule.figures(0.0, test)
+    assert np.isnan(everything.pop("places"))
+    assert everything == {"risk": 0, "nothing": 0, "everything": 1, "seen": 1, "marked": 1}
     only = rule.figures(0.15, np.array([2, 3]))
     assert (only["risk"], only["places"]) == (1 / 4, 1 / 2)
 
@@ -183,7 +186,7 @@ def test_the_command_writes_tables_for_each_file(tmp_path: Path, tiny_model: Pat
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert (figures["a.conll"]["tasks"], figures["a.conll"]["calibration"]) == (45, 22)
     strict = figures["a.conll"]["levels"][-1]["rules"]["controlled"]  # 22 labels cannot promise 1 %
-    assert (strict["risk"], strict["places"], strict["nothing"]) == (0.0, 1.0, 0.0)
+    assert (strict["risk"], strict["places"], strict["everything"]) == (0.0, None, 1.0)
     joined = CliRunner().invoke(main, [*asked, "--documents", "--rows", "20", *options], catch_exceptions=False)
     assert joined.exit_code == 0, joined.output
     assert json.loads((tmp_path / "figures.json").read_text())["a.conll"]["tasks"] == 20
