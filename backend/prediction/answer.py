@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from backend.domain.precedence import in_pieces
 from backend.domain.priority import goes_first, priority_of, review_value
 from backend.domain.ranked import Candidate, Labeling, RankedList, RankedText, RankedUnit, one_unit
 from backend.prediction.prediction import DecodedUnit, DoubtfulSpan, Prediction
@@ -109,7 +110,7 @@ def _ranked_text(prediction: Prediction) -> RankedText:
     return RankedText(
         tuple(
             RankedUnit(start, end, unit.stratum, _ranked_list(prediction, unit, least=math.log(LEAST)))
-            for (start, end), unit in zip(decoded.char_bounds(), decoded.units, strict=True)
+            for (start, end), unit in in_pieces(zip(decoded.char_bounds(), decoded.units, strict=True))
         )
     )
 
