@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.domain.flag_rule import FlagPromise
+from backend.domain.precedence import in_pieces
 from backend.domain.priority import doubt_of, goes_first, priority_of, review_value, value_per_look
 from backend.domain.ranked import Candidate, Labeling, RankedList, RankedText, RankedUnit, one_unit
 from backend.prediction.prediction import DecodedUnit, DoubtfulSpan, Prediction, count_places
@@ -126,7 +127,7 @@ def _ranked_text(prediction: Prediction) -> RankedText:
     return RankedText(
         tuple(
             RankedUnit(start, end, unit.stratum, _ranked_list(prediction, unit, least=math.log(LEAST)))
-            for (start, end), unit in zip(decoded.char_bounds(), decoded.units, strict=True)
+            for (start, end), unit in in_pieces(zip(decoded.char_bounds(), decoded.units, strict=True))
         ),
         floor=FLOOR,
     )
