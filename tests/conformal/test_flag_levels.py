@@ -1,4 +1,4 @@
-"""predict_set with a level of flags: what is flagged, what is shown of it, and that sets stay as they were (METHODS 11)."""
+"""predict_set with a level of flags: what is flagged, what is shown of it, what stays as it was (METHODS 11)."""
 
 from __future__ import annotations
 
