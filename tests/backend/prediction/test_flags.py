@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-import zlib
 from dataclasses import replace
 from itertools import pairwise
 
@@ -34,6 +32,7 @@ from backend.tagger.readers import LabelledText
 from conformal.prediction import text_candidates
 from conformal.risk import FLOOR, ErrorRows, RiskLevels, RiskPool, TaskErrors, fit_levels, span_doubts
 from conformal.trellis import kbest
+from tests.support.earlier_lists import narrow, pack_as_earlier
 
 SENTENCES = (
     "Jordan Miller met Angela Merkel in Berlin. ",
@@ -274,53 +273,6 @@ def test_a_list_answers_under_another_level_as_the_model_would(
         assert (one.flags, one.places, one.doubt) == (other.flags, other.places, other.doubt)
 
 
-HEAD, UNITS_HEAD = struct.Struct("<BBIIIII"), struct.Struct("<BII")
-
-
-def packed_one(listed: RankedList) -> tuple[bytes, bytes]:
-    """A list as releases before flags with a promise wrote it."""
-    numbers: dict[TextSpan, int] = {}
-    for labeling in listed.labelings:
-        for span in labeling:
-            numbers.setdefault(span, len(numbers))
-    members = [numbers[span] for labeling in listed.labelings for span in labeling]
-    names = json.dumps(listed.classes).encode()
-    sizes = [len(labeling) for labeling in listed.labelings]
-    head = HEAD.pack(1, listed.exhausted, len(names), len(sizes), len(numbers), len(members), len(listed.candidates))
-    spans = [number for s in numbers for number in (s.start, s.end, listed.classes.index(s.label))]
-    bounds = [number for each in listed.candidates for number in (each.start, each.end)]
-    shares = [share for each in listed.candidates for share in each.probabilities]
-    body = [
-        names,
-        struct.pack(f"<{len(sizes)}d", *listed.log_probabilities),
-        struct.pack(f"<{len(sizes)}I", *sizes),
-        struct.pack(f"<{len(spans)}I", *spans),
-        struct.pack(f"<{len(members)}I", *members),
-        struct.pack(f"<{len(bounds)}I", *bounds),
-        struct.pack(f"<{len(shares)}d", *shares),
-    ]
-    return head, b"".join(body)
-
-
-def earlier(text: RankedText) -> bytes:
-    """Form 1 for a text of one unit, form 2 for others; candidates down to 0.01 or of the best labeling alone."""
-    lists = [_narrow(unit.ranked) for unit in text.units]
-    if len(text.units) == 1:
-        head, body = packed_one(lists[0])
-        return head + zlib.compress(body, 6)
-    strata = sorted({unit.stratum for unit in text.units})
-    names = json.dumps(strata).encode()
-    places = [n for unit in text.units for n in (unit.start, unit.end, strata.index(unit.stratum))]
-    body = names + struct.pack(f"<{len(places)}I", *places) + b"".join(b"".join(packed_one(each)) for each in lists)
-    return UNITS_HEAD.pack(2, len(names), len(text.units)) + zlib.compress(body, 6)
-
-
-def _narrow(listed: RankedList) -> RankedList:
-    best = {(span.start, span.end) for span in listed.labelings[0]} if listed.labelings else set()
-    kept = [c for c in listed.candidates if sum(c.probabilities) >= 0.01 or (c.start, c.end) in best]
-    return replace(listed, candidates=tuple(kept))
-
-
 def test_lists_of_an_earlier_release_are_read_and_refused_for_flags_with_a_promise(
     tagger: NetworkTagger, plain: Calibration
 ) -> None:
@@ -330,11 +282,11 @@ def test_lists_of_an_earlier_release_are_read_and_refused_for_flags_with_a_promi
     for text, made in zip(TEXTS, sets.predict(TEXTS), strict=True):
         new = unpack_ranked(answer_of(made).ranked)
         assert new.floor == FLOOR
-        old = earlier(new)
+        old = pack_as_earlier(new)
         forms.add(old[0])
         read = unpack_ranked(old)
         assert read.floor == EARLIER_FLOOR > FLOOR
-        expected = tuple(replace(unit, ranked=_narrow(unit.ranked)) for unit in new.units)
+        expected = tuple(replace(unit, ranked=narrow(unit.ranked)) for unit in new.units)
         if len(new.units) == 1:
             expected = one_unit(expected[0].ranked).units
         assert read.units == expected
