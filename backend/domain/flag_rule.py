@@ -41,6 +41,8 @@ class FlagPromise:
     def sentence(self) -> str:
         """The promise in words, the same on the terminal, in Label Studio and on pages."""
         share = f"{(Decimal(self.max_error) * 100).normalize():f} %"
+        if self.guarantee is Guarantee.NONE and self.level > 0:  # labels are enough, but not of texts like this one
+            return "No promise: some spans were given, and what is amber was chosen for texts without any."
         if self.guarantee is Guarantee.NONE:
             return (
                 f"No promise: too few labels made without a prelabel ({self.n}) to leave anything alone at {share}, so "

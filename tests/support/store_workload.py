@@ -23,7 +23,15 @@ import sqlalchemy as sa
 from sqlalchemy import event as sa_event
 from sqlalchemy.orm import Session
 
-from backend.domain.records import AnnotationRecord, EntityRow, LabelChange, SequenceScores, TextSpan, ThresholdRow
+from backend.domain.records import (
+    AnnotationRecord,
+    EntityRow,
+    ErrorRow,
+    LabelChange,
+    SequenceScores,
+    TextSpan,
+    ThresholdRow,
+)
 from backend.errors import LeaseLost
 from backend.store import Store
 from backend.store.bulk import load_scores
@@ -173,6 +181,7 @@ def score(session: Session, project_id: int, model_id: int, change: LabelChange)
             entities=len(label.spans),
         ),
         entities=[EntityRow(*span, unit, unit, 1.0, float(1 + i)) for i, span in enumerate(label.spans)],
+        errors=ErrorRow(len(label.spans), 1, missing=tuple(unit / (2 + i) for i in range(len(label.spans)))),
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from backend.domain.records import (
     AnnotationRecord,
     EntityRow,
+    ErrorRow,
     SequenceScores,
     TextSpan,
     ThresholdRow,
@@ -52,6 +53,7 @@ from backend.store.thresholds import (
 )
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+NO_ERRORS = ErrorRow(1, 1)
 
 
 def prepare(store: Store, tasks: int) -> tuple[int, int, list[int]]:
@@ -74,6 +76,7 @@ def put(store: Store, project: int, model: int, task: int, nll: float, **more: o
         "label_revision": 1,
         "rank": 1.0,
         "cumulative": 0.5,
+        "errors": NO_ERRORS,
     }
     options |= more
     scores = SequenceScores(nll, float(options.pop("rank")), float(options.pop("cumulative")))  # type: ignore[arg-type]
@@ -466,7 +469,7 @@ def unit(stratum: str, nll: float, **more: object) -> UnitRow:
 
 def test_units_of_a_task_come_and_go_together_and_tasks_are_counted_once(store: Store) -> None:
     project, model, tasks = prepare(store, 2)
-    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind", "errors": NO_ERRORS}
     entity = EntityRow(0, 1, "PER", 0.5, 0.5, 1.0, 1.0)
     first = [
         unit("en", 1.0, entities=(entity,), end=9, drawn=False),
@@ -516,7 +519,7 @@ def test_a_row_from_before_there_were_units_is_scored_again_and_keeps_its_revisi
         before = head_revision(session, project, model_id=model)
     with store.write() as session:
         consume_rows(session, project, model_id=model, first=0, rows=[(tasks[0], "en", 1.0)])
-    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind", "errors": NO_ERRORS}
     with store.write() as session:
         assert not record_units(session, project, task_id=tasks[0], units=[unit("en", 1.0, end=6)], **shared)
         assert head_revision(session, project, model_id=model) == before
@@ -548,7 +551,7 @@ def test_a_row_that_an_earlier_release_wrote_beside_this_one_is_counted_once_it_
         session.execute(sa.update(CalibrationScore).values(stop=None, drawn=False))
         session.execute(sa.update(CalibrationCell).values(tasks=0))
     check_counters(store, project, model)
-    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind", "errors": NO_ERRORS}
     with store.write() as session:
         assert record_units(session, project, task_id=task, units=[unit("en", 1.0, end=6)], **shared)
     check_counters(store, project, model)

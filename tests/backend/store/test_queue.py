@@ -30,6 +30,7 @@ from backend.store.schema import downgrade, upgrade
 from backend.store.served import record_served
 from backend.store.state import ensure_salt
 from backend.store.tables import QueueEntry
+from tests.support.earlier_lists import pack_as_earlier
 
 NOW = datetime.now(UTC)
 BEFORE, LATER = NOW - timedelta(hours=2), NOW + timedelta(hours=1)
@@ -66,7 +67,8 @@ class Desk:
 
 
 def served(task: int, model: int, p: float = 0.5, **changes: Any) -> Served:
-    ranked = pack_ranked(one_unit(RankedList(("PER",), (math.log(p),), ((),), exhausted=False)))
+    # As an earlier release wrote it, so that it is still there after a way down and up.
+    ranked = pack_as_earlier(one_unit(RankedList(("PER",), (math.log(p),), ((),), exhausted=False)))
     row = Served(task, model, None, False, "de/1-10", "de/*", "own", 100, 1.0, False, 1, 1, ranked, BEFORE)
     return replace(row, **changes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,27 +17,32 @@ import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
 from backend.domain.ranked import RankedList, one_unit
-from backend.domain.records import SequenceScores, TextSpan, UnitRow
+from backend.domain.records import ErrorRow, SequenceScores, Served, TextSpan, UnitRow
 from backend.domain.streams import Order
 from backend.errors import StoreConflict
 from backend.labels.export import Format, export
 from backend.monitoring.monitor import Monitor
 from backend.store import Store, open_store
-from backend.store.bulk import load_entities, load_scores
-from backend.store.calibration import has_unplaced, load_cells, record_units, recount_cells
-from backend.store.judgements import CoverageRow, coverage_rows
+from backend.store.bulk import load_entities, load_errors, load_scores
+from backend.store.calibration import has_unplaced, head_revision, load_cells, record_units, recount_cells
+from backend.store.judgements import CoverageRow, Judged, JudgedRisk, coverage_rows, record_judgement
 from backend.store.labels import unscored_labels
 from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_project, find_project, load_project, lookup_model
+from backend.store.rows import row_errors, stored_unit, task_units
 from backend.store.sampling import current_order, follows_queue, is_shuffled, load_history
 from backend.store.schema import alembic_config, downgrade, schema_differences, schema_state, upgrade
+from backend.store.served import record_served
 from backend.store.thresholds import active_version
+from conformal.risk import FLOOR
+from tests.support.earlier_lists import pack_as_earlier
 
 PREVIOUS = "0003"
 TASKS = 60
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 STRATA = ("en:1-10", "de:11-20")
-RANKED = pack_ranked(one_unit(RankedList(("PER",), (-0.1, -2.4), ((TextSpan(0, 3, "PER"),), ()), exhausted=True)))
+LISTED = one_unit(RankedList(("PER",), (-0.1, -2.4), ((TextSpan(0, 3, "PER"),), ()), exhausted=True))
+RANKED = pack_as_earlier(LISTED)
 
 
 def rows(aware: bool) -> dict[str, list[dict[str, Any]]]:
@@ -371,7 +377,7 @@ def test_documents_lose_their_rows_on_the_way_down_and_are_scored_again(empty_ur
                 UnitRow("en:1-10", SequenceScores(1.0, 1.0, 0.5), end=3),
                 UnitRow("de:11-20", SequenceScores(math.inf, math.inf, math.inf), start=3, end=9, drawn=False),
             ]
-            shared = {"model_id": 1, "label_revision": 1, "evidence": "blind"}
+            shared = {"model_id": 1, "label_revision": 1, "evidence": "blind", "errors": ErrorRow(1, 1)}
             for task in (1, 2):
                 assert record_units(session, 1, task_id=task, units=parts, **shared)
             assert len(unscored_labels(session, 1, model_id=1)) == TASKS - 2
@@ -389,3 +395,49 @@ def test_documents_lose_their_rows_on_the_way_down_and_are_scored_again(empty_ur
         with store.read() as session:
             waiting = [label.task_id for label in unscored_labels(session, 1, model_id=1)]
         assert waiting == list(range(1, TASKS + 1))
+
+
+def test_what_flags_rest_on_leaves_on_the_way_down_and_is_made_again(empty_url: str) -> None:
+    """0013: rows stay as they are, and wait for their errors; lists that only this release can read go."""
+    errors = ErrorRow(2, 1, missing=(0.5, 0.0), false=(0.25,))
+    with Store(empty_url) as store:
+        upgrade(store, revision=PREVIOUS)
+        fill(store)
+        upgrade(store)
+        with store.write() as session:
+            unit = stored_unit(session, task_units(session, 1, model_id=1)[0])
+            assert not record_units(
+                session, 1, model_id=1, task_id=1, label_revision=1, evidence="blind", units=[replace(unit, end=9)],
+                errors=errors,
+            )  # fmt: skip
+            assert head_revision(session, 1, model_id=1) == TASKS + 1
+            if not store.is_sqlite:
+                session.execute(sa.text("SELECT setval(pg_get_serial_sequence('served_sets', 'id'), 1000)"))
+            shared = (1, 3, False, STRATA[0], "all", "own", TASKS, 5.0, False, 1, 1)
+            served = Served(1, *shared, pack_ranked(replace(LISTED, floor=FLOOR)), NOW + timedelta(hours=2))
+            record_served(session, [replace(served, flags=2, doubt=0.5)])
+            judged = Judged(
+                1, 1, 1, 1, 3, NOW.date(), "blind", STRATA[0], "all", TASKS, "0.1", "own", covered=True, shown=True,
+                accepted=True, is_open=False, size=1, risk=JudgedRisk("all", TASKS, "own", "0.05", 0.5),
+            )  # fmt: skip
+            assert record_judgement(session, judged)
+        before = everything_reported(store)
+        assert {row.scope for row in before} > {"risk", "stratum"}
+        for _ in range(2):
+            downgrade(store, "0012")
+            columns = {each["name"] for each in sa.inspect(store.engine).get_columns("calibration_scores")}
+            assert not columns & {"true_spans", "best_spans"}
+            assert "span_errors" not in sa.inspect(store.engine).get_table_names()
+            with store.read() as session:
+                forms = [bytes(row[0])[0] for row in session.execute(sa.text("SELECT ranked FROM served_sets"))]
+                assert forms == [1] * TASKS
+                counted = session.execute(sa.text("SELECT count(*) FROM calibration_scores")).scalar_one()
+                assert counted == TASKS
+            upgrade(store)
+            assert schema_differences(store) == []
+            assert everything_reported(store) == [row for row in before if row.scope != "risk"]
+            with store.read() as session:
+                assert has_unplaced(session, 1, model_id=1)
+                assert len(unscored_labels(session, 1, model_id=1)) == TASKS
+                assert row_errors(session, task_units(session, 1, model_id=1)[0]) is None
+                assert load_errors(session, load_cells(session, 1, model_id=1)).task_ids.size == 0
