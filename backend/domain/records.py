@@ -198,6 +198,20 @@ class UnitRow:
 
 
 @dataclass(frozen=True)
+class ErrorRow:
+    """The errors of a task's best labeling beside its label (METHODS 11.1).
+
+    How many spans both have, and the level at which each error is seen: of true spans that the best labeling lacks
+    (`missing`) and of spans that only it has (`false`).
+    """
+
+    true_spans: int
+    best_spans: int
+    missing: tuple[float, ...] = ()
+    false: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class ThresholdRow:
     """Summary of one pool (or class) of a thresholds object."""
 
@@ -276,7 +290,8 @@ class Served:
     """A set as it was served, or would have been (`shadow`). `ranked` is the packed list it was cut from.
 
     `priority` is what its task is ordered by (`domain.priority`); for a shadow one that was
-    drawn and says nothing about it.
+    drawn and says nothing about it. `flags` counts the places that were flagged, `doubt` is how likely the best
+    labeling is to have an error, or the share of it that is expected to be wrong (METHODS 12.1).
     """
 
     task_id: int
@@ -296,6 +311,8 @@ class Served:
     id: int | None = None
     alpha: str | None = None
     priority: float | None = None
+    flags: int | None = None
+    doubt: float | None = None
 
 
 @dataclass(frozen=True)

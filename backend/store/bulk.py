@@ -68,6 +68,24 @@ class EntityTable:
     rank: Floats  # (m,)
 
 
+@dataclass(frozen=True)
+class ErrorTable:
+    """Errors of many tasks' best labelings: a row for each task, and one for each error (METHODS 11.3).
+
+    `strata[codes[i]]` is the stratum of the task's first unit; `errors_of[j]` is the position of error j's task.
+    """
+
+    strata: tuple[str, ...]
+    task_ids: Ints  # (n,)
+    codes: Ints  # (n,)
+    weight: Floats  # (n,)
+    true_spans: Ints  # (n,)
+    best_spans: Ints  # (n,)
+    errors_of: Ints  # (m,)
+    missing: npt.NDArray[np.bool_]  # (m,)
+    levels: Floats  # (m,)
+
+
 def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> ScoreTable:
     """Return the scores of these cells: the live rows, or those that counted at `at_revision`.
 
@@ -125,6 +143,46 @@ def load_entities(
     if labels and np.any(columns["codes"] < 0):
         return load_entities(session, cells, at_revision=at_revision)
     return EntityTable(labels=tuple(names), **columns)
+
+
+def load_errors(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> ErrorTable:
+    """Return the errors of the tasks of these cells, ordered by task; rows without any knowledge of them left out."""
+    strata = tuple(sorted({cell.stratum for cell in cells}))
+    position = {cell.id: strata.index(cell.stratum) for cell in cells}
+    cases = " ".join(f"WHEN {int(number)} THEN {at}" for number, at in position.items())
+    source = (
+        f"calibration_scores s WHERE s.cell_id IN ({', '.join(str(int(cell.id)) for cell in cells) or 'NULL'}) "
+        f"AND s.unit = 0 AND s.true_spans IS NOT NULL AND {_counted(at_revision)}"
+    )
+    tasks = _fetch(
+        session,
+        {
+            "task_ids": ("s.task_id", "i"),
+            "codes": (f"CASE s.cell_id {cases} ELSE -1 END" if cases else "-1", "i"),
+            "weight": ("s.weight", "f"),
+            "true_spans": ("s.true_spans", "i"),
+            "best_spans": ("s.best_spans", "i"),
+        },
+        f"FROM {source}",
+        order="s.task_id",
+    )
+    errors = _fetch(
+        session,
+        {
+            "task": ("s.task_id", "i"),
+            "missing": ("CASE WHEN e.missing THEN 1 ELSE 0 END", "i"),
+            "levels": ("e.level", "f"),
+        },
+        f"FROM span_errors e JOIN {source.replace(' WHERE ', ' ON s.id = e.score_id WHERE ', 1)}",
+        order="s.task_id, e.number",
+    )
+    return ErrorTable(
+        strata=strata,
+        errors_of=np.searchsorted(tasks["task_ids"], errors["task"]).astype(np.int64),
+        missing=errors["missing"].astype(np.bool_),
+        levels=errors["levels"],
+        **tasks,
+    )
 
 
 def _together(cells: Sequence[Cell]) -> Iterator[list[Cell]]:

@@ -17,12 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from backend.domain.label_choice import MAJORITY
-from backend.domain.records import Cell, EntityRow, SequenceScores, UnitRow
+from backend.domain.records import Cell, EntityRow, ErrorRow, SequenceScores, UnitRow
 from backend.errors import InvalidScores, StoreConflict
 from backend.store.engine import database_now
 from backend.store.judgements import kind_of, rekind_judgement, retract_judgement
 from backend.store.monitor import forget_drift
-from backend.store.rows import StoredRow, column_values, row_entities, task_units
+from backend.store.rows import StoredRow, column_values, row_entities, row_errors, task_units
 from backend.store.tables import (
     CalibrationCell,
     CalibrationHead,
@@ -30,6 +30,7 @@ from backend.store.tables import (
     EntityScore,
     Label,
     ScoringAttempt,
+    SpanError,
     Task,
 )
 from backend.store.upsert import get_or_create, insert
@@ -48,6 +49,7 @@ def record_scores(
     entities: Sequence[EntityRow] = (),
     exclusion: str | None = None,
     weight: float = 1.0,
+    errors: ErrorRow | None = None,
     policy: str = MAJORITY,
 ) -> bool:
     """Make this the one live row of (task, model): of a text that is one unit. See `record_units`."""
@@ -61,6 +63,7 @@ def record_scores(
         units=[UnitRow(stratum, scores, tuple(entities))],
         exclusion=exclusion,
         weight=weight,
+        errors=errors,
         policy=policy,
     )
 
@@ -76,6 +79,7 @@ def record_units(
     units: Sequence[UnitRow],
     exclusion: str | None = None,
     weight: float = 1.0,
+    errors: ErrorRow | None = None,
     policy: str = MAJORITY,
 ) -> bool:
     """Make these units the live rows of (task, model); returns False when they already were (METHODS 8.4).
@@ -84,6 +88,7 @@ def record_units(
         label_revision: of the label that was scored.
         exclusion: why the rows are no evidence for this model; such rows are kept and counted apart.
         weight: 1 over the probability with which the task was selected (METHODS 3.7).
+        errors: of the whole task's best labeling, kept with its first unit (METHODS 11.3).
 
     Raises:
         StoreConflict: when the label has changed since it was read; nothing is written.
@@ -105,8 +110,13 @@ def record_units(
     live = task_units(session, task_id, model_id=model_id)
     within = {"evidence": evidence, "exclusion": exclusion or ""}
     if live:
-        if _are_same(session, live, units, within | {"label_revision": label_revision, "weight": weight}):
+        same = _are_same(session, live, units, within | {"label_revision": label_revision, "weight": weight})
+        known = row_errors(session, live[0])
+        if same and known in (None, errors):
             _place(session, live, units)
+            if known is None and errors is not None:
+                _write_errors(session, live[0].id, errors)
+                _advance_head(session, project_id, model_id, revision + 1)
             return False
         _retire(session, live, revision + 1)
         if live[0].end is None and len(units) > 1:
@@ -137,6 +147,8 @@ def record_units(
         if unit.entities:
             rows = [{"score_id": fresh.id} | column_values(entity) for entity in _sorted(unit.entities)]
             session.execute(sa.insert(EntityScore), rows)
+        if number == 0 and errors is not None:
+            _write_errors(session, fresh.id, errors)
     _advance_head(session, project_id, model_id, revision + 1)
     return True
 
@@ -165,6 +177,23 @@ def _place(session: Session, live: Sequence[StoredRow], units: Sequence[UnitRow]
                 .where(CalibrationScore.id == row.id)
                 .values(start=unit.start, stop=unit.end, drawn=unit.drawn)
             )
+
+
+def _write_errors(session: Session, row_id: int, errors: ErrorRow) -> None:
+    session.execute(
+        sa.update(CalibrationScore)
+        .where(CalibrationScore.id == row_id)
+        .values(true_spans=errors.true_spans, best_spans=errors.best_spans)
+    )
+    levels = [(True, level) for level in errors.missing] + [(False, level) for level in errors.false]
+    if levels:
+        session.execute(
+            sa.insert(SpanError),
+            [
+                {"score_id": row_id, "number": number, "missing": missing, "level": level + 0.0}
+                for number, (missing, level) in enumerate(levels)
+            ],
+        )
 
 
 def withdraw_scores(session: Session, project_id: int, *, task_id: int, model_id: int | None = None) -> int:
@@ -256,8 +285,14 @@ def count_first(session: Session, cells: Sequence[Cell]) -> dict[int, int]:
     return {cell: int(count) for cell, count in rows}
 
 
+def is_complete() -> sa.ColumnElement[bool]:
+    """Whether a row says all that rows say today: where its unit is, and the errors of its task."""
+    score = CalibrationScore
+    return sa.and_(score.stop.is_not(None), sa.or_(score.unit > 0, score.true_spans.is_not(None)))
+
+
 def has_unplaced(session: Session, project_id: int, *, model_id: int) -> bool:
-    """Whether live rows that were written before there were units wait for being scored again.
+    """Whether live rows of an earlier release, without units or errors, wait for being scored again.
 
     Those that never will be do not count: their text is gone, or their label was set aside. Such a row stays what it
     is, the one unit of its task.
@@ -271,7 +306,7 @@ def has_unplaced(session: Session, project_id: int, *, model_id: int) -> bool:
         .join(cell, cell.id == score.cell_id)
         .join(Task, Task.id == score.task_id)
         .where(cell.project_id == project_id, cell.model_id == model_id)
-        .where(score.removed_at_revision.is_(None), score.stop.is_(None), Task.text.is_not(None), ~aside)
+        .where(score.removed_at_revision.is_(None), ~is_complete(), Task.text.is_not(None), ~aside)
         .limit(1)
     )
     return waiting.first() is not None

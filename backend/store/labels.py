@@ -24,7 +24,7 @@ from backend.domain.records import AnnotationRecord, LabelChange, LabelRecord, T
 from backend.domain.text import plain
 from backend.errors import NotFound, StoreConflict
 from backend.store.attempts import REST
-from backend.store.calibration import withdraw_scores
+from backend.store.calibration import is_complete, withdraw_scores
 from backend.store.engine import database_now, is_postgresql
 from backend.store.projects import lock_tasks
 from backend.store.queue import rest, settle
@@ -181,7 +181,8 @@ def unscored_labels(
             CalibrationScore.model_id == model_id,
             CalibrationScore.removed_at_revision.is_(None),
             CalibrationScore.label_revision == Label.revision,
-            CalibrationScore.stop.is_not(None),  # otherwise written before there were units
+            CalibrationScore.unit == 0,
+            is_complete(),  # otherwise written by an earlier release
         )
         .exists()
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.domain.records import EntityRow, SequenceScores, UnitRow
-from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore
+from backend.domain.records import EntityRow, ErrorRow, SequenceScores, UnitRow
+from backend.store.tables import CalibrationCell, CalibrationHead, CalibrationScore, EntityScore, SpanError
 
 # Columns are named as the fields are, so that a new one is written and read without a word here.
 _SEQUENCE = tuple(field.name for field in fields(SequenceScores))
@@ -51,6 +51,8 @@ class StoredRow:
     exclusion: str
     scores: SequenceScores
     weight: float
+    true_spans: int | None = None
+    best_spans: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -103,6 +105,8 @@ def _stored(row: CalibrationScore, within: CalibrationCell) -> StoredRow:
         exclusion=within.exclusion,
         scores=read_scores(row),
         weight=row.weight,
+        true_spans=row.true_spans,
+        best_spans=row.best_spans,
     )
 
 
@@ -116,3 +120,18 @@ def row_entities(session: Session, row_id: int) -> list[EntityRow]:
     """Return the entities of a row."""
     rows = session.execute(sa.select(EntityScore).where(EntityScore.score_id == row_id)).scalars()
     return [read_entity(row) for row in rows]
+
+
+def row_errors(session: Session, row: StoredRow) -> ErrorRow | None:
+    """Return the errors of the task whose first unit is this row; None where they were never looked for."""
+    if row.true_spans is None or row.best_spans is None:
+        return None
+    errors = session.execute(
+        sa.select(SpanError.missing, SpanError.level).where(SpanError.score_id == row.id).order_by(SpanError.number)
+    ).all()
+    return ErrorRow(
+        row.true_spans,
+        row.best_spans,
+        missing=tuple(level for missing, level in errors if missing),
+        false=tuple(level for missing, level in errors if not missing),
+    )

@@ -94,6 +94,8 @@ def _served(row: ServedSet) -> Served:
         served_at=row.served_at,
         alpha=row.alpha,
         priority=row.priority,
+        flags=row.flags,
+        doubt=row.doubt,
     )
 
 

@@ -8,6 +8,7 @@ from backend.store.tables.calibration import (
     CalibrationScore,
     EntityScore,
     ScoringAttempt,
+    SpanError,
 )
 from backend.store.tables.core import Model, Project, Task, TaskDeletion
 from backend.store.tables.inbox import Event, Job
@@ -46,6 +47,7 @@ __all__ = [
     "ScoringAttempt",
     "SecondLook",
     "ServedSet",
+    "SpanError",
     "Task",
     "TaskDeletion",
     "Threshold",

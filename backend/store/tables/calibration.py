@@ -63,7 +63,8 @@ class CalibrationScore(Base):
     All units of a task are added and retired together. `start` and `stop` are the unit's characters; `stop` is null in
     rows of a release that knew no units, until their labels are scored again. `drawn` is the one unit of each task,
     drawn by lot, that monitors look at. The scores are the fields of `SequenceScores`, doubles that may be `+inf`
-    (METHODS 3.3).
+    (METHODS 3.3). `true_spans` and `best_spans` are how many spans the label and the best labeling of the whole task
+    have, in the row of its first unit; null in rows of a release that controlled no risk, until they are scored again.
     """
 
     __tablename__ = "calibration_scores"
@@ -96,6 +97,8 @@ class CalibrationScore(Base):
     cumulative: Mapped[float] = mapped_column(sa.Double)
     weight: Mapped[float] = mapped_column(sa.Double, default=1.0)
     entities: Mapped[int]
+    true_spans: Mapped[int | None]
+    best_spans: Mapped[int | None]
     added_at_revision: Mapped[int] = mapped_column(sa.BigInteger)
     removed_at_revision: Mapped[int | None] = mapped_column(sa.BigInteger)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -120,6 +123,24 @@ class EntityScore(Base):
     cumulative: Mapped[float] = mapped_column(sa.Double)
     class_rank: Mapped[float] = mapped_column(sa.Double)
     rank: Mapped[float] = mapped_column(sa.Double)
+
+
+class SpanError(Base):
+    """One error of a task's best labeling, below the row of its first unit (METHODS 11.1, 11.3).
+
+    `missing`: a true span that it lacks; else a false one that it has. `level` is the greatest level of the flags at
+    which somebody is asked to look there.
+    """
+
+    __tablename__ = "span_errors"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012 - read once by the declarative base
+
+    score_id: Mapped[int] = mapped_column(
+        BigId, sa.ForeignKey("calibration_scores.id", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    missing: Mapped[bool]
+    level: Mapped[float] = mapped_column(sa.Double)
 
 
 class ScoringAttempt(Base):

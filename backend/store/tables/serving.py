@@ -38,6 +38,9 @@ class ServedSet(Base):
     alpha: Mapped[str | None] = mapped_column(sa.String(20))
     # What its task is ordered by (`domain.priority`), for a shadow one that was drawn; null before 0008.
     priority: Mapped[float | None] = mapped_column(sa.Double)
+    # How many places were flagged, and how doubtful the best labeling is (METHODS 12.1); null before 0013.
+    flags: Mapped[int | None]
+    doubt: Mapped[float | None] = mapped_column(sa.Double)
 
 
 class MonitorState(Base):
