@@ -16,6 +16,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL, make_url
 
 from backend.domain.alpha import plain_alpha
+from backend.domain.flag_rule import RiskRule
 from backend.errors import InvalidSetting
 
 PREFIX = "SURESPAN_"
@@ -98,6 +99,19 @@ class Settings(BaseSettings):
     )
     alpha: Annotated[str, AfterValidator(plain_alpha)] = Field(
         default="0.05", description="Share of sets that may miss the true labeling."
+    )
+    flags: Literal["risk", "sets"] = Field(
+        default="risk",
+        description="What is flagged for review: risk (as little as keeps the share of errors elsewhere within "
+        "MAX_ERROR) or sets (every span with several labels in its set, which promises nothing about the rest).",
+    )
+    max_error: Annotated[str, AfterValidator(plain_alpha)] = Field(
+        default="0.05",
+        description="Share of a task's entities that may be wrong or missing, on average, where nothing is flagged.",
+    )
+    max_error_sure: bool = Field(
+        default=False,
+        description="Keep MAX_ERROR with 95 % certainty instead of on average: more places are flagged.",
     )
     method: Annotated[str, AfterValidator(_method)] = Field(
         default="nc1",
@@ -260,6 +274,15 @@ class Settings(BaseSettings):
         """
         host = "127.0.0.1" if self.host is None or self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - told apart
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def risk_rule(self) -> RiskRule | None:
+        """The risk that flags control, None where they mark every span with several labels.
+
+        >>> load_settings(max_error="0.02").risk_rule, load_settings(flags="sets").risk_rule
+        (RiskRule(max_error='0.02', sure=False), None)
+        """
+        return RiskRule(self.max_error, self.max_error_sure) if self.flags == "risk" else None
 
     @property
     def people_url(self) -> str | None:

@@ -16,7 +16,9 @@ from conformal.full import FullSet, Ranked, decode_set, threshold_list
 from conformal.integrated import decode_integrated
 from conformal.integrated_paper import decode_paper
 from conformal.labels import OUTSIDE, LabelSpace, Span
-from conformal.quantile import Level, ScoreTable, exact_level
+from conformal.quantile import Bools, Floats, Level, ScoreTable, exact_level
+from conformal.risk.doubts import FLOOR, span_doubts
+from conformal.risk.places import shown_marks
 from conformal.subsequence import (
     Candidates,
     EntityMethod,
@@ -64,12 +66,16 @@ class SpanLabel:
 
 @dataclass(frozen=True)
 class SpanSet:
-    """A span with the labels in its set; flagged unless that leaves no doubt (METHODS 6.4)."""
+    """A span with the labels in its set; flagged unless that leaves no doubt (METHODS 6.4), or by risk (METHODS 11).
+
+    `doubt` is how likely the best labeling is to be wrong here; only under flags that control risk.
+    """
 
     start: int
     end: int
     labels: tuple[SpanLabel, ...]
     flagged: bool
+    doubt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ def predict_set(
     ranked: Ranked | None = None,
     candidates: Candidates | None = None,
     fallback: Thresholds | None = None,
+    flag_level: float | None = None,
 ) -> PredictionSet:
     """Return the sets of one unit at level alpha.
 
@@ -126,6 +133,8 @@ def predict_set(
     the text's other units. `ranked` and `candidates` (as `text_candidates` gives
     them) take the place of potentials, or save decoding; `u` is the task's draw for randomised boundaries.
     `fallback` are thresholds from other data: they answer where these have too few rows, by counts alone.
+    `flag_level` flags spans whose doubt reaches it (METHODS 11) instead of those with several labels (METHODS 6.4);
+    candidates must then reach down to `conformal.risk.FLOOR`.
     Raises `InvalidArgument`, `InvalidLabels` (another label space), `UnknownStratum`, `RankedListTooShort`.
 
     >>> from conformal.rows import TaskRows
@@ -158,7 +167,7 @@ def predict_set(
             raise InvalidArgument("expected potentials or candidates, got neither")
         candidates = text_candidates(potentials, space, thresholds=thresholds, best=best)
     pools = label_pools(thresholds, fallback)
-    spans = _span_sets(candidates, space, best, thresholds.entity_method, pools, alpha)
+    spans = _span_sets(candidates, space, best, thresholds.entity_method, pools, alpha, flag_level)
     return PredictionSet(
         stratum=stratum,
         pool=pool.pool.name,
@@ -285,7 +294,7 @@ def _labelings(full: FullSet, listed: Ranked, space: LabelSpace, max_shown: int)
 def text_candidates(
     potentials: Potentials, space: LabelSpace, *, thresholds: Thresholds, best: Sequence[Span]
 ) -> Candidates:
-    """Return the candidate spans of a text and those of its best labeling, with their probabilities."""
+    """Return the candidate spans of a text down to the floor of flags, and those of its best labeling."""
     method = thresholds.entity_method
     marginals: Marginals
     if method.top_k is None:
@@ -293,7 +302,7 @@ def text_candidates(
     else:
         top = kbest(potentials, method.top_k)
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    candidates = candidate_spans(marginals, space, p_min=method.p_min, extra=best)
+    candidates = candidate_spans(marginals, space, p_min=method.p_min, extra=best, floor=FLOOR)
     return with_ranks(candidates, potentials, method)
 
 
@@ -311,35 +320,74 @@ def _span_sets(
     method: EntityMethod,
     answering: Mapping[str, LabelPool],
     alpha: Level,
+    flag_level: float | None,
 ) -> tuple[SpanSet, ...]:
     names = span_labels(space)
     pools = [answering[name] for name in names]
-    probabilities = candidates.probabilities.reshape(-1, len(names))
-    outside = np.arange(len(names)) == len(names) - 1
-    scores = method.scores(score_spans(probabilities), rank=candidates.ranks, outside=outside)  # (S, W + 1[, 2])
-    sets = label_members(
-        probabilities,
-        [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)],
-    )  # (S, W + 1)
-    p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
     chosen = {(span.start, span.end): space.classes.index(span.label) for span in best}
-    keys = candidates.keys
-    missing = sorted(set(chosen) - set(keys))
+    missing = sorted(set(chosen) - set(candidates.keys))
     if missing:
         raise InvalidArgument(f"expected the best labeling's spans among the candidates, got none for {missing[0]}")
-    reported, flagged = flag_spans(
-        candidates.starts, candidates.ends, sets=sets, best=[chosen.get(key) for key in keys]
-    )
+    if flag_level is None:
+        kept = candidates.above(method.p_min, extra=chosen)
+        sets, p_values = _label_sets(kept, method, pools, alpha)
+        reported, flagged = flag_spans(kept.starts, kept.ends, sets=sets, best=[chosen.get(key) for key in kept.keys])
+        doubts: Sequence[float | None] = [None] * len(kept.keys)
+        rows = np.flatnonzero(reported)
+    else:
+        kept = _risk_spans(candidates, chosen, flag_level or method.p_min)  # level 0: all the text, few marks
+        classes = [chosen.get(key) for key in kept.keys]
+        each = span_doubts(kept.probabilities, classes)
+        flagged, doubts, rows = each >= flag_level, each.tolist(), np.arange(each.size)
+        sets, p_values = _label_sets(kept, method, pools, alpha)
+        sets |= flagged[:, None] & _rivals(kept.probabilities, classes)
     result: list[SpanSet] = []
-    for i in np.flatnonzero(reported).tolist():
+    for i in rows.tolist():
         held = [
-            SpanLabel(names[c], float(p_values[i, c]), float(candidates.probabilities[i, c]))
+            SpanLabel(names[c], float(p_values[i, c]), float(kept.probabilities[i, c]))
             for c in np.flatnonzero(sets[i]).tolist()
         ]
         held.sort(key=lambda label: (-label.p_value, -label.probability))
-        start, end = keys[i]
-        result.append(SpanSet(start, end, tuple(held), bool(flagged[i])))
+        start, end = kept.keys[i]
+        result.append(SpanSet(start, end, tuple(held), bool(flagged[i]), doubts[i]))
     return tuple(result)
+
+
+def _label_sets(
+    candidates: Candidates, method: EntityMethod, pools: Sequence[LabelPool], alpha: Level
+) -> tuple[Bools, Floats]:
+    """Return which labels are in the set of each span, and their p-values: (S, W + 1) both."""
+    probabilities = candidates.probabilities.reshape(-1, len(pools))
+    outside = np.arange(len(pools)) == len(pools) - 1
+    scores = method.scores(score_spans(probabilities), rank=candidates.ranks, outside=outside)  # (S, W + 1[, 2])
+    inside = [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)]
+    p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
+    return label_members(probabilities, inside), p_values
+
+
+def _risk_spans(candidates: Candidates, chosen: Mapping[tuple[int, int], int], level: float) -> Candidates:
+    """Return what is reported under flags that control risk: the spans of y(1), and those that a person must see."""
+    classes = [chosen.get(key) for key in candidates.keys]
+    doubts = span_doubts(candidates.probabilities, classes)
+    in_best = np.array([each is not None for each in classes], dtype=np.bool_)
+    flagged = np.flatnonzero(doubts >= level)
+    reported = in_best.copy()
+    reported[flagged] |= shown_marks(
+        candidates.starts[flagged], candidates.ends[flagged], doubts[flagged], in_best[flagged]
+    )
+    return candidates.take(reported)
+
+
+def _rivals(probabilities: Floats, classes: Sequence[int | None]) -> Bools:
+    """Return, for each span, what y(1) says there and the likeliest other label: what a flag asks to decide between."""
+    said = np.array([probabilities.shape[1] - 1 if each is None else each for each in classes], dtype=np.int64)
+    rows = np.arange(said.size)
+    others = probabilities.copy()
+    others[rows, said] = -1.0
+    result = np.zeros(probabilities.shape, dtype=np.bool_)
+    result[rows, said] = True
+    result[rows, np.argmax(others, axis=1) if said.size else said] = True
+    return result
 
 
 def _open_labels(thresholds: Thresholds, pools: Mapping[str, LabelPool], alpha: Level) -> tuple[str, ...]:

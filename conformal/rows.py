@@ -17,8 +17,10 @@ import numpy.typing as npt
 from conformal.errors import InvalidArgument, InvalidLabels, InvalidScores
 from conformal.labels import OUTSIDE, LabelSpace, Span
 from conformal.quantile import Floats
+from conformal.risk.doubts import FLOOR
 from conformal.scores import DEFAULT_LIMIT, Ranks, cumulate
 from conformal.subsequence import (
+    Candidates,
     Ints,
     Marginals,
     SpanScores,
@@ -250,7 +252,8 @@ class EntityRows:
 class UnitScores:
     """Where the truth of one unit stands: the numbers a `TaskRows` and an `EntityRows` are made of.
 
-    `token_spans` are those of the entity rows, None for those that lie on no token bounds.
+    `token_spans` are those of the entity rows, None for those that lie on no token bounds. `best` is y(1), `listed` are
+    the spans that flags may lie on, those of y(1) among them (METHODS 11.2).
     """
 
     log_probability: float
@@ -260,6 +263,8 @@ class UnitScores:
     mass: float
     entities: EntityRows
     token_spans: tuple[tuple[int, int] | None, ...] = ()
+    best: tuple[Span, ...] = ()
+    listed: Candidates | None = None
 
     @property
     def expressible(self) -> bool:
@@ -312,24 +317,26 @@ def score_unit(
         top = kbest(potentials, top_k)
         mass = float(cumulate(top.log_probabilities)[-1])
         marginals = TopMarginals.of(top.labels, top.log_probabilities, space=space)
-    entities, token_spans = _entity_rows(marginals, space, spans, lost, task, p_min, entity_ranks(best, space, spans))
+    first = tuple(space.spans(best.labels[0]))
+    # Listed without a look at the label: what is flagged must not depend on it in any digit.
+    listed = candidate_spans(marginals, space, p_min=p_min, extra=first, floor=FLOOR)
+    candidates = candidate_spans(marginals, space, p_min=p_min, extra=spans)
+    entities, token_spans = _entity_rows(candidates, space, spans, lost, task, entity_ranks(best, space, spans))
     if unit is not None:
         entities = replace(entities, unit=np.full(len(entities), unit, dtype=np.int64))
-    return UnitScores(log_p, rank, cumulative, previous, mass, entities, token_spans)
+    return UnitScores(log_p, rank, cumulative, previous, mass, entities, token_spans, first, listed)
 
 
 def _entity_rows(
-    marginals: Marginals,
+    candidates: Candidates,
     space: LabelSpace,
     spans: Sequence[Span],
     lost: Sequence[str],
     task: int,
-    p_min: float,
     ranks: Sequence[int],
 ) -> tuple[EntityRows, tuple[tuple[int, int] | None, ...]]:
     names = span_labels(space)
     column = {name: i for i, name in enumerate(names)}
-    candidates = candidate_spans(marginals, space, p_min=p_min, extra=spans)
     scored = score_spans(candidates.probabilities)
     row_of = {key: i for i, key in enumerate(candidates.keys)}
     true_keys = {(span.start, span.end) for span in spans}

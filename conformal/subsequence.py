@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -55,6 +55,10 @@ class Marginals(Protocol):
     @property
     def ends(self) -> npt.NDArray[np.integer]:
         """Token after the last of each listed span."""
+
+    @property
+    def classes(self) -> npt.NDArray[np.integer]:
+        """The class of each listed row, as its position in the label space."""
 
     @property
     def probabilities(self) -> Floats:
@@ -124,27 +128,58 @@ class Candidates:
         """(start, end) of each span; made once, because whoever looks up many spans asks for it as often."""
         return tuple(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
 
+    def above(self, p_min: float, *, extra: Iterable[tuple[int, int]] = ()) -> Candidates:
+        """Return the spans that are an entity with probability `p_min` at least, and those of `extra`."""
+        kept = self.probabilities[:, :-1].sum(axis=1) >= p_min
+        wanted = set(extra)
+        if wanted and not kept.all():
+            kept |= np.array([key in wanted for key in self.keys], dtype=np.bool_)
+        return self if kept.all() else self.take(kept)
+
+    def take(self, kept: Bools) -> Candidates:
+        """Return the spans where `kept` says so."""
+        ranks = None if self.ranks is None else self.ranks[kept]
+        return Candidates(self.starts[kept], self.ends[kept], self.probabilities[kept], ranks)
+
 
 def listing_floor(space: LabelSpace, p_min: float) -> float:
     """Return how low spans must be listed for none of the candidates to be missed."""
     return min(1e-6, p_min / (10 * len(space.classes)))
 
 
-def candidate_spans(marginals: Marginals, space: LabelSpace, *, p_min: float, extra: Sequence[Span] = ()) -> Candidates:
-    """Return `S0 = {(a, b) : 1 - P_ent(a, b, O) >= p_min}` and the spans of `extra`, in text order (METHODS 6.3)."""
+def candidate_spans(
+    marginals: Marginals, space: LabelSpace, *, p_min: float, extra: Sequence[Span] = (), floor: float | None = None
+) -> Candidates:
+    """Return `S0 = {(a, b) : 1 - P_ent(a, b, O) >= p_min}` and the spans of `extra`, in text order (METHODS 6.3).
+
+    With a `floor` below `p_min` the spans down to it are listed too, for flags (METHODS 11.2); their probabilities are
+    those of the listing, without classes that it leaves out. `Candidates.above` tells the two apart again.
+    """
     W = len(space.classes)
-    listed: dict[tuple[int, int], float] = {}
-    for start, end, probability in zip(
-        marginals.starts.tolist(), marginals.ends.tolist(), marginals.probabilities.tolist(), strict=True
+    listed: dict[tuple[int, int], Floats] = {}
+    for start, end, w, probability in zip(
+        marginals.starts.tolist(),
+        marginals.ends.tolist(),
+        marginals.classes.tolist(),
+        marginals.probabilities.tolist(),
+        strict=True,
     ):
-        listed[start, end] = listed.get((start, end), 0.0) + probability
+        row = listed.get((start, end))
+        if row is None:
+            row = listed[start, end] = np.zeros(W)
+        row[w] += probability
+    sums = {key: float(row.sum()) for key, row in listed.items()}
     wanted = {(span.start, span.end) for span in extra}
     # Classes below the listing's floor may lift a span over p_min (by a tenth of it at most: `listing_floor`).
-    near = {key for key, total in listed.items() if total >= 0.9 * p_min}
-    rows: dict[tuple[int, int], Floats] = {key: marginals.of_span(*key) for key in sorted(near | wanted)}
-    kept = [key for key, row in rows.items() if key in wanted or row.sum() >= p_min]
-    probabilities = with_outside(np.array([rows[key] for key in kept]).reshape(len(kept), W))
-    starts, ends = np.array(kept, dtype=np.int64).reshape(-1, 2).T
+    near = {key for key, total in sums.items() if total >= 0.9 * p_min}
+    least = p_min if floor is None else min(floor, p_min)
+    rows = {key: marginals.of_span(*key) for key in near | wanted}
+    kept = {key: row for key, row in rows.items() if key in wanted or row.sum() >= least}
+    if floor is not None:
+        kept |= {key: listed[key] for key, total in sums.items() if total >= floor and key not in rows}
+    keys = sorted(kept)
+    probabilities = with_outside(np.array([kept[key] for key in keys]).reshape(len(keys), W))
+    starts, ends = np.array(keys, dtype=np.int64).reshape(-1, 2).T
     return Candidates(starts, ends, probabilities)
 
 

@@ -38,6 +38,11 @@ class Policy(StrEnum):
 _CLEAN = frozenset({Evidence.BLIND, Evidence.FILE})
 
 
+def is_clean(kind: str) -> bool:
+    """Whether labels of this kind were made without a prelabel in view, or are vouched for."""
+    return kind in _CLEAN
+
+
 def choose_evidence(counts: Mapping[str, int], *, n_min: int, policy: str = Policy.AUTO) -> frozenset[str]:
     """Return the kinds to fit on: with `auto`, the clean ones as soon as there are `n_min` rows of them, else all.
 

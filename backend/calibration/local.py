@@ -83,7 +83,13 @@ def stored_calibration(settings: Settings, tagger: Tagger) -> Calibration | None
 def starter_of(settings: Settings, tagger: Tagger, method: Method | None = None) -> Calibration:
     """Return the starter calibration beside the model that the settings name, for this view of its classes."""
     directory = model_directory(settings.model or BUNDLED)
-    return starter_calibration(tagger, directory, method=method or Method(settings.method), n_min=settings.n_min)
+    return starter_calibration(
+        tagger,
+        directory,
+        method=method or Method(settings.method),
+        n_min=settings.n_min,
+        flags=settings.risk_rule,
+    )
 
 
 def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord]:
@@ -164,6 +170,7 @@ def refit_project(
         n_min=settings.n_min,
         policy=settings.evidence,
         skipped=settings.skipped,
+        flags=settings.risk_rule,
         starter=starter_of(settings, tagger),
         reason=reason,
         within=None if project.uid == LOCAL else partial(queue_publish, project=project),

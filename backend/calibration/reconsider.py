@@ -15,7 +15,7 @@ from backend.store import Store
 from backend.store.calibration import record_units
 from backend.store.labels import labels_of
 from backend.store.projects import load_tasks, lock_tasks
-from backend.store.rows import live_rows, scored_models, stored_unit, task_units
+from backend.store.rows import live_rows, row_errors, scored_models, stored_unit, task_units
 from backend.store.sampling import load_history, lock_project
 from backend.store.training import TRAINED
 
@@ -93,5 +93,6 @@ def _reconsider_page(session: Session, *, project: ProjectRecord, model_id: int,
             units=[stored_unit(session, unit) for unit in units],
             exclusion=wanted,
             weight=row.weight,
+            errors=row_errors(session, row),
         )
     return _Page(rows[-1].id, len(rows), changed)

@@ -33,10 +33,12 @@ from backend.calibration.evidence import (
     choose_evidence,
     count_evidence,
     gap_of,
+    is_clean,
     row_weights,
     worth,
 )
 from backend.calibration.schedule import count_rows, note_unchanged
+from backend.domain.flag_rule import RiskRule
 from backend.domain.guarantee import Guarantee
 from backend.domain.records import Cell, JobRecord, ModelRecord, ProjectRecord, VersionRecord
 from backend.errors import StoreConflict
@@ -45,7 +47,7 @@ from backend.jobs.kinds import queue_publish, queue_second_looks
 from backend.prediction.calibration import Calibration, calibration_of, full_name
 from backend.prediction.starter import starter_calibration
 from backend.store import Store
-from backend.store.bulk import EntityTable, ScoreTable, load_entities, load_scores
+from backend.store.bulk import EntityTable, ErrorTable, ScoreTable, load_entities, load_errors, load_scores
 from backend.store.calibration import count_first, head_revision, load_cells
 from backend.store.jobs import heartbeat
 from backend.store.served import recent_lists
@@ -54,9 +56,10 @@ from backend.store.tables import ActiveVersion
 from backend.store.thresholds import active_version, write_version
 from conformal.labels import OUTSIDE
 from conformal.monitor.coverage import clopper_pearson
+from conformal.risk import ErrorRows, RiskLevels, fit_levels
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method, Ranks
-from conformal.strata import Strata
+from conformal.strata import EMPTY, SEEN, Strata
 from conformal.subsequence import SpanScores
 from conformal.thresholds import Thresholds, calibrate
 
@@ -88,6 +91,7 @@ class _Inputs:
     kinds: frozenset[str]
     scores: ScoreTable
     entities: EntityTable
+    errors: ErrorTable
     skipped: list[SkippedTask]
     excluded: dict[str, int]
     accepted: dict[int, int]
@@ -106,6 +110,7 @@ def refit(
     n_min: int = 100,
     policy: str = Policy.AUTO,
     skipped: str = RESTATE,
+    flags: RiskRule | None = None,
     starter: Calibration | None = None,
     adaptive: dict[str, Any] | None = None,
     reason: str = "refit",
@@ -120,6 +125,7 @@ def refit(
     Args:
         policy: which kinds of rows may be used (`SURESPAN_EVIDENCE`).
         skipped: what unresolved skips count as, `restate` or `infinite` (METHODS 8.3).
+        flags: the risk that flags are to control; None flags every span with several labels.
         starter: what serves where own labels are too few; only the report depends on it.
         adaptive: what `adaptive.level_of` says about alpha, kept with the version.
         within: called in the transaction that writes the version; whatever it raises undoes it.
@@ -138,12 +144,13 @@ def refit(
             tasks, spans, classes=model.classes, method=chosen, strata=strata, n_min=n_min, allow_empty=True
         )
         content = thresholds.to_bytes()
+        risk = None if flags is None else _risk_levels(inputs.errors, flags, n_min=n_min)
         guarantee = _guarantee(thresholds, inputs.kinds, rows=tasks.task_count)
         previous = inputs.previous
-        same = previous is not None and (previous.content, previous.alpha, previous.guarantee) == (
-            content,
-            alpha,
-            guarantee.value,
+        levels = None if risk is None else risk.to_dict()
+        same = previous is not None and (
+            (previous.content, previous.alpha, previous.guarantee, previous.details.get("risk"))
+            == (content, alpha, guarantee.value, levels)
         )
         if previous is not None and same:
             unchanged = partial(
@@ -155,11 +162,13 @@ def refit(
             )
             store.run(unchanged)
             return Refit(previous, previous, ())
-        after = Calibration(thresholds, guarantee, 0, starter)
+        after = Calibration(thresholds, guarantee, 0, starter, risk=risk)
         summaries = summarise(thresholds, alpha)
         details = _details(inputs, after, n_min=n_min, rows=tasks.task_count, policy=policy, skipped=skipped)
         if adaptive is not None:
             details["adaptive"] = adaptive
+        if levels is not None:
+            details["risk"] = levels
         write = partial(
             write_version,
             project_id=project.id,
@@ -207,7 +216,10 @@ def run_refit(context: WorkContext, job: JobRecord) -> dict[str, Any]:
         n_min=settings.n_min,
         policy=settings.evidence,
         skipped=settings.skipped,
-        starter=starter_calibration(tagger, context.loader.directory, method=method, n_min=settings.n_min),
+        flags=settings.risk_rule,
+        starter=starter_calibration(
+            tagger, context.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
+        ),
         reason=str(job.payload.get("reason", "refit")),
         within=lambda session: _hand_over(session, project, job),
     )
@@ -269,18 +281,36 @@ def _read(
     for cell in load_cells(session, project.id, model_id=model.id, excluded=True):
         excluded[cell.exclusion] += cell.tasks
     scores = load_scores(session, used)
+    clean = [cell for cell in cells if is_clean(cell.evidence) and cell.n and cell.stratum not in (EMPTY, SEEN)]
     return _Inputs(
         revision=revision,
         cells=cells,
         kinds=kinds,
         scores=scores,
         entities=load_entities(session, used, labels=(*model.classes, OUTSIDE)),
+        errors=load_errors(session, clean),
         skipped=waiting,
         excluded=dict(excluded),
         accepted=count_first(session, [cell for cell in cells if cell not in used]) | _firsts(scores),
         served=recent_lists(session, project.id, model_id=model.id, limit=SAMPLED),
         previous=active_version(session, project.id, model_id=model.id),
     )
+
+
+def _risk_levels(table: ErrorTable, flags: RiskRule, *, n_min: int) -> RiskLevels:
+    """Fit the levels of flags on labels made without a prelabel, or vouched for, alone (METHODS 11.5)."""
+    weights = row_weights(table.weight)
+    rows = ErrorRows(
+        table.true_spans,
+        table.best_spans,
+        None if np.all(weights == 1.0) else weights,
+        table.errors_of,
+        table.levels,
+        ~table.missing,
+    )
+    languages = [name.split("/")[0] for name in table.strata]
+    spoken = [languages[code] for code in table.codes.tolist()]
+    return fit_levels(rows, spoken, max_error=flags.max_error, sure=flags.sure, n_min=n_min)
 
 
 def _firsts(scores: ScoreTable) -> dict[int, int]:

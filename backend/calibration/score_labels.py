@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from backend.calibration.evidence import Evidence
 from backend.domain.records import (
     EntityRow,
+    ErrorRow,
     LabelRecord,
     ModelRecord,
     ProjectRecord,
@@ -357,6 +358,7 @@ def write_rows(
                 evidence=Evidence.ASSISTED if led.get(task.id, _NEVER) < _annotated_at(label) else evidence_of(task),
                 exclusion=label_exclusion(label, task, history, trained=task.id in trained),
                 weight=1.0 if task.draw is None else 1.0 / task.draw.selection_probability,
+                errors=error_row(item),
             )
         except StoreConflict:
             continue  # the label changed since it was read; the next call scores it as it is then
@@ -391,6 +393,12 @@ def unit_rows(item: ScoredText, *, drawn: int = 0) -> list[UnitRow]:
         )
         for number, unit in enumerate(item.units)
     ]
+
+
+def error_row(item: ScoredText) -> ErrorRow:
+    """Return the errors of a text's best labeling as the store keeps them."""
+    errors = item.errors
+    return ErrorRow(errors.entities, errors.best, missing=errors.missing, false=errors.false)
 
 
 def sequence_scores(unit: ScoredUnit) -> SequenceScores:

@@ -38,6 +38,31 @@ def review_value(ranked: RankedText, *, flags: int = 0, novelty: float = 0.0) ->
     return wrong - min(0.0, ranked.log_probability)
 
 
+def doubt_of(ranked: RankedText) -> float:
+    """Return how doubtful the best labeling is: the probability that it has an error (METHODS 12.1).
+
+    Of a text of several units, where that is nearly certain, the share of its entities that is expected to be wrong or
+    missing instead.
+
+    >>> from backend.domain.ranked import Candidate, RankedList, one_unit
+    >>> from backend.domain.records import TextSpan
+    >>> doubt_of(one_unit(RankedList(("PER",), (math.log(0.75),), ((TextSpan(0, 3, "PER"),),), exhausted=False)))
+    0.25
+    """
+    if len(ranked.units) <= 1:
+        return -math.expm1(min(0.0, ranked.log_probability)) if ranked.units else 0.0
+    best = {(span.start, span.end): ranked.classes.index(span.label) for span in ranked.best}
+    missing = false = true = 0.0
+    for each in ranked.candidates:
+        entity = sum(each.probabilities)
+        at = best.get((each.start, each.end))
+        right = 0.0 if at is None else each.probabilities[at]
+        true += entity
+        missing += entity - right
+        false += 0.0 if at is None else 1.0 - right
+    return min(1.0, (missing + false) / max(1.0, true + false))
+
+
 def goes_first(*, is_open: bool, set_size: int | None) -> bool:
     """Whether a task is looked at before all others: its set is empty or open, so thresholds say nothing about it."""
     return is_open or set_size == 0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from backend.domain.records import TextSpan
 
+EARLIER_FLOOR = 0.01  # of lists that do not say theirs, which earlier releases wrote
+
 
 @dataclass(frozen=True, slots=True)
 class Labeling:
@@ -56,9 +58,13 @@ class RankedUnit:
 
 @dataclass(frozen=True)
 class RankedText:
-    """The lists of a text's units, in order."""
+    """The lists of a text's units, in order.
+
+    `floor` is the least probability of an entity down to which candidate spans are listed.
+    """
 
     units: tuple[RankedUnit, ...]
+    floor: float = EARLIER_FLOOR
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -81,9 +87,11 @@ class RankedText:
         return math.fsum(unit.ranked.log_probabilities[0] for unit in self.units if unit.ranked.log_probabilities)
 
 
-def one_unit(ranked: RankedList, *, start: int = 0, end: int = 0, stratum: str = "") -> RankedText:
+def one_unit(
+    ranked: RankedList, *, start: int = 0, end: int = 0, stratum: str = "", floor: float = EARLIER_FLOOR
+) -> RankedText:
     """Return the list of a text that is one unit."""
-    return RankedText((RankedUnit(start, end, stratum, ranked),))
+    return RankedText((RankedUnit(start, end, stratum, ranked),), floor)
 
 
 def probability_of(log_probability: float) -> float:

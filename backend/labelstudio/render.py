@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from backend.domain.flag_rule import FlagPromise
 from backend.domain.ranked import Labeling
 from backend.domain.records import TextSpan
 from backend.domain.target import Target
@@ -80,6 +81,7 @@ def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, p
         "n": answer.n,
         "guarantee": answer.guarantee,
         "threshold_version": answer.threshold_version,
+        **({} if answer.flags is None else {"flags": _promise(answer.flags)}),
     }
     results: list[Result] = []
     for start, end in sorted(held.keys() | flagged):
@@ -124,6 +126,16 @@ def _doubt(doubt: DoubtfulSpan, target: Target, text: str) -> dict[str, Any]:
         "candidates": names,
         "p_values": [round(held.p_value, 6) for held in doubt.labels],
         "probabilities": [round(held.probability, 6) for held in doubt.labels],
+    }
+
+
+def _promise(flags: FlagPromise) -> dict[str, Any]:
+    """Return what is promised about what is not flagged, as the meta of a region has it."""
+    return {
+        "max_error": flags.max_error,
+        "guarantee": flags.guarantee.value,
+        "n": flags.n,
+        "promise": flags.sentence,
     }
 
 

@@ -320,7 +320,8 @@ class Views:
         return self._versions.calibration(version, fallback=starter)
 
     def _make_starter(self, tagger: Tagger, directory: Path, method: Method) -> Calibration:
-        return starter_calibration(tagger, directory, method=method, n_min=self._settings.n_min)
+        settings = self._settings
+        return starter_calibration(tagger, directory, method=method, n_min=settings.n_min, flags=settings.risk_rule)
 
     def _say_once(self, message: str, project: str, model: str = "", *, level: int = logging.WARNING) -> None:
         if (message, project, model) not in self._said and len(self._said) < 10_000:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from backend.domain.priority import goes_first, priority_of, review_value
+from backend.domain.flag_rule import FlagPromise
+from backend.domain.priority import doubt_of, goes_first, priority_of, review_value
 from backend.domain.ranked import Candidate, Labeling, RankedList, RankedText, RankedUnit, one_unit
-from backend.prediction.prediction import DecodedUnit, DoubtfulSpan, Prediction
+from backend.prediction.prediction import DecodedUnit, DoubtfulSpan, Prediction, count_places
 from backend.store.packed_lists import pack_ranked
 from backend.tagger.spans import to_char_spans
+from conformal.risk import FLOOR
 
 LEAST = 0.001  # probability below which labelings of a document's sentence are not kept, beyond the first few
 FEWEST = 6
@@ -21,7 +23,8 @@ class Answer:
 
     `value` is what a look at the task is worth (`backend.domain.priority.review_value`). `units` are how many sentences
     (or whole texts) sets were made for; `set_size` is the product of theirs, any whole number; `empty` says that one of
-    them is empty.
+    them is empty. `flags` is what the flags promise, `places` how many they mark; `doubt` says how likely the best
+    labeling is to have an error, of a text of several units which share of it is expected to be wrong (METHODS 12.1).
     """
 
     language: str
@@ -43,6 +46,9 @@ class Answer:
     units: int = 1
     set_size_log10: float | None = None
     empty: bool = False
+    flags: FlagPromise | None = None
+    places: int = 0
+    doubt: float = 1.0
 
     @property
     def best(self) -> Labeling:
@@ -91,6 +97,9 @@ def answer_of(prediction: Prediction) -> Answer:
         units=len(sets.units),
         set_size_log10=sets.set_size_log10,
         empty=sets.empty,
+        flags=prediction.flags,
+        places=count_places(spans),
+        doubt=doubt_of(ranked),
         value=review_value(
             ranked, flags=sum(span.flagged for span in spans), novelty=1.0 - labelings[0].p_value if labelings else 0.0
         ),
@@ -105,12 +114,13 @@ def _ranked_text(prediction: Prediction) -> RankedText:
     """
     decoded = prediction.decoded
     if len(decoded.units) == 1:
-        return one_unit(_ranked_list(prediction, decoded.units[0]))
+        return one_unit(_ranked_list(prediction, decoded.units[0]), floor=FLOOR)
     return RankedText(
         tuple(
             RankedUnit(start, end, unit.stratum, _ranked_list(prediction, unit, least=math.log(LEAST)))
             for (start, end), unit in zip(decoded.char_bounds(), decoded.units, strict=True)
-        )
+        ),
+        floor=FLOOR,
     )
 
 

@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backend.domain.flag_rule import FlagPromise
 from backend.domain.guarantee import Guarantee
 from backend.domain.records import VersionRecord
 from backend.prediction.remarks import ADAPTIVE_REMARK, describe_gap
 from conformal.errors import InvalidArgument
 from conformal.prediction import answering_thresholds
+from conformal.risk import RiskLevels
 from conformal.scores import Method
 from conformal.thresholds import Thresholds
 
@@ -22,7 +24,8 @@ class Calibration:
     """Thresholds together with what they are worth and which version they are.
 
     `fallback` answers where these have too few labels, by counts alone (METHODS 8.2); its sets say what it is worth.
-    `remark` is said beside the promise of assisted sets: the measured gap.
+    `remark` is said beside the promise of assisted sets: the measured gap. `risk` are the levels of flags that control
+    risk (METHODS 11.4); None where flags mark every span with several labels.
     """
 
     thresholds: Thresholds
@@ -30,6 +33,23 @@ class Calibration:
     version: int
     fallback: Calibration | None = None
     remark: str = ""
+    risk: RiskLevels | None = None
+
+    def flags_for(self, language: str) -> FlagPromise | None:
+        """Return what is flagged in texts of a language and what that promises; None: spans with several labels.
+
+        The level rests on labels made without a prelabel or vouched for alone, whatever the thresholds rest on; before
+        there are enough the starter's is borrowed, and without one everything is flagged (METHODS 11.5).
+        """
+        if self.risk is not None and self.risk.pool(language).calibrated:
+            # The starter is no evidence of the project's own.
+            word = Guarantee.BORROWED if self.guarantee is Guarantee.BORROWED else Guarantee.OWN
+            return _promise(self.risk, language, word)
+        if self.fallback is not None and self.fallback.risk is not None:
+            borrowed = self.fallback.flags_for(language)
+            if borrowed is not None and borrowed.guarantee is not Guarantee.NONE:
+                return borrowed
+        return None if self.risk is None else _promise(self.risk, language, Guarantee.NONE)
 
     def guarantee_for(self, *strata: str) -> Guarantee:
         """Return what may be said about the sets of a text whose units are in these strata: the least of them.
@@ -55,6 +75,14 @@ class Calibration:
     def _answering(self, stratum: str, beside: Sequence[str]) -> Thresholds:
         fallback = None if self.fallback is None else self.fallback.thresholds
         return answering_thresholds(self.thresholds, fallback, stratum=stratum, beside=beside)
+
+
+def _promise(levels: RiskLevels, language: str, guarantee: Guarantee) -> FlagPromise:
+    pool = levels.pool(language)
+    level = 0.0 if guarantee is Guarantee.NONE else pool.level
+    return FlagPromise(
+        levels.max_error, levels.sure, guarantee, pool.name, pool.n, level, bound=pool.bound, plain=pool.plain
+    )
 
 
 def full_name(method: Method) -> str:
@@ -101,4 +129,6 @@ def calibration_of(version: VersionRecord, *, fallback: Calibration | None = Non
     if version.details.get("adaptive"):
         remark = f"{remark} {ADAPTIVE_REMARK}".strip()
     thresholds = Thresholds.from_bytes(version.content)
-    return Calibration(thresholds, Guarantee(version.guarantee), version.id, fallback, remark)
+    levels = version.details.get("risk")
+    risk = None if levels is None else RiskLevels.from_dict(levels)
+    return Calibration(thresholds, Guarantee(version.guarantee), version.id, fallback, remark, risk)

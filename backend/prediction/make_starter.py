@@ -16,6 +16,7 @@ from backend.tagger.loading import load_tagger
 from backend.tagger.model_files import BUNDLED, model_directory
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.tagger import Tagger
+from conformal.risk import ErrorRows
 from conformal.rows import EntityRows, TaskRows, task_rows
 
 
@@ -27,7 +28,9 @@ def make_starter(tagger: Tagger, files: Sequence[Path], *, per_file: int, seed: 
         texts = [_within(text, tagger) for text in read_labelled(path).texts]
         chosen = np.sort(rng.permutation(len(texts))[:per_file])
         scored += score_labelled(tagger, [texts[i] for i in chosen.tolist()])
-    return Starter(tagger.hash, tagger.space.classes, *rows_of(scored), about)
+    errors = ErrorRows.of([item.errors for item in scored])
+    languages = tuple(item.language for item in scored)
+    return Starter(tagger.hash, tagger.space.classes, *rows_of(scored), about, errors, languages)
 
 
 def _within(text: LabelledText, tagger: Tagger) -> LabelledText:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from backend.domain.flag_rule import FlagPromise
 from backend.domain.guarantee import Guarantee
 from backend.domain.ranked import Labeling, probability_of
 from backend.domain.records import TextSpan
@@ -15,6 +16,7 @@ from backend.tagger.tokens import Token
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
 from conformal.prediction import PredictionSet, RankedLabeling, SpanLabel
+from conformal.risk import place_numbers
 from conformal.subsequence import Candidates
 from conformal.units import TextSet
 
@@ -24,7 +26,7 @@ MOST_ALSO = 3  # other labelings of its sentence that a doubtful span names
 
 @dataclass(frozen=True, slots=True)
 class DoubtfulSpan:
-    """A span, in characters, with the labels in its set; flagged unless that leaves no doubt (METHODS 6.4).
+    """A span, in characters, with the labels in its set; flagged as the rule in use says (METHODS 6.4, 11.2).
 
     `also` are other labelings of its own sentence that are in that sentence's set, those first that differ least from
     the likeliest; only where the text has several.
@@ -35,6 +37,7 @@ class DoubtfulSpan:
     labels: tuple[SpanLabel, ...]
     flagged: bool
     also: tuple[tuple[TextSpan, ...], ...] = ()
+    doubt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class Prediction:
     """The sets of one text and what they are worth.
 
     `worth` is that of the method: "approximate" and "heuristic" sets promise nothing. `ignored` are fixed spans that
-    no labeling of the tokens says; see `backend.prediction.constraints`.
+    no labeling of the tokens says; see `backend.prediction.constraints`. `flags` is what the flags promise, None where
+    they mark every span with several labels, which promises nothing.
     """
 
     decoded: Decoded
@@ -93,6 +97,7 @@ class Prediction:
     model_version: str
     remark: str = ""
     ignored: tuple[Inexpressible, ...] = ()
+    flags: FlagPromise | None = None
 
     @property
     def text(self) -> str:
@@ -131,10 +136,16 @@ class Prediction:
                     span.labels,
                     span.flagged,
                     also if span.flagged else (),
+                    span.doubt,
                 )
                 for span in unit.spans
             ]
         return tuple(doubtful)
+
+    @property
+    def places(self) -> int:
+        """How many places are flagged: flagged spans that overlap are one look."""
+        return count_places(self.spans)
 
     def _also(self, unit: PredictionSet, first: int) -> tuple[tuple[TextSpan, ...], ...]:
         best, *others = unit.labelings
@@ -177,6 +188,8 @@ class Prediction:
                     self.decoded.char_bounds(), sets.bounds, sets.units, strict=True
                 )
             ],
+            "flags": {"rule": "sets"} if self.flags is None else self.flags.as_dict(),
+            "places": self.places,
             "spans": [
                 {
                     "start": span.start,
@@ -187,6 +200,7 @@ class Prediction:
                         for held in span.labels
                     ],
                     "flagged": span.flagged,
+                    "doubt": span.doubt,
                 }
                 for span in self.spans
             ],
@@ -203,6 +217,12 @@ class Prediction:
                 for start, end, label in self.char_spans(_shifted(labeling.spans, first))
             ],
         }
+
+
+def count_places(spans: Sequence[DoubtfulSpan]) -> int:
+    """Return how many places are flagged among these spans."""
+    marked = [span for span in spans if span.flagged]
+    return int(place_numbers([s.start for s in marked], [s.end for s in marked]).max(initial=-1)) + 1
 
 
 def _shifted(spans: Sequence[Span], first: int) -> list[Span]:

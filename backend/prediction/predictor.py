@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.domain.flag_rule import FlagPromise
 from backend.domain.guarantee import Guarantee
 from backend.domain.records import TextSpan
 from backend.prediction.calibration import Calibration
@@ -15,6 +16,7 @@ from backend.tagger.spans import Inexpressible
 from backend.tagger.tagger import Tagged, Tagger
 from conformal.full import Ranked
 from conformal.prediction import predict_set, text_candidates, with_ranks
+from conformal.risk import FLOOR
 from conformal.subsequence import Candidates, candidate_spans, listing_floor
 from conformal.trellis import Potentials, entity_marginals, kbest
 from conformal.units import join_units
@@ -81,7 +83,7 @@ class Predictor:
         if fixed is None:
             return predictions
         return [
-            replace(each, guarantee=Guarantee.NONE, ignored=lost) if spans else each
+            replace(each, guarantee=Guarantee.NONE, ignored=lost, flags=_unpromised(each.flags)) if spans else each
             for each, spans, lost in zip(predictions, fixed, ignored, strict=True)
         ]
 
@@ -96,6 +98,7 @@ class Predictor:
             ConformalError: when the text does not fit the thresholds: another label space, an unknown stratum.
         """
         calibration, space, strata = self.calibration, self.tagger.space, decoded.strata
+        flags = calibration.flags_for(decoded.language)
         units = [
             predict_set(
                 None if chains is None else chains[i],
@@ -109,6 +112,7 @@ class Predictor:
                 max_sequences=self.max_sequences,
                 ranked=unit.ranked,
                 candidates=unit.candidates,
+                flag_level=None if flags is None else flags.level,
             )
             for i, unit in enumerate(decoded.units)
         ]
@@ -121,6 +125,7 @@ class Predictor:
             threshold_version=calibration.version,
             model_version=self.model_version,
             remark=calibration.remark,
+            flags=flags,
         )
 
     def _decode(
@@ -149,7 +154,7 @@ class Predictor:
         else:
             marginals = entity_marginals(potentials, space, floor=listing_floor(space, method.p_min))
             candidates = [
-                with_ranks(candidate_spans(each, space, p_min=method.p_min, extra=spans), of, method)
+                with_ranks(candidate_spans(each, space, p_min=method.p_min, extra=spans, floor=FLOOR), of, method)
                 for each, spans, of in zip(marginals, best, potentials, strict=True)
             ]
         cell, units = thresholds.strata.cell, iter(zip(ranked, candidates, strict=True))
@@ -174,6 +179,10 @@ class Predictor:
             )
             for text, parts, touched in zip(tagged, chains, wanted, strict=True)
         ]
+
+
+def _unpromised(flags: FlagPromise | None) -> FlagPromise | None:
+    return None if flags is None else replace(flags, guarantee=Guarantee.NONE)
 
 
 def _touched(tagged: Tagged, fixed: Sequence[TextSpan]) -> list[bool]:

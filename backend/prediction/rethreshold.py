@@ -22,6 +22,7 @@ from backend.tagger.tokens import Token, tokenize
 from conformal.errors import ConformalError, RankedListTooShort
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
+from conformal.risk import FLOOR
 from conformal.subsequence import Candidates, EntityMethod, with_outside
 
 
@@ -56,6 +57,9 @@ def _cut(predictor: Predictor, text: str, remembered: Remembered) -> Prediction:
     packed = unpack_ranked(remembered.ranked)
     if packed.classes != space.classes:
         raise RankedListTooShort("expected a list over the classes of the project, got one over others")
+    flags = predictor.calibration.flags_for(remembered.language)
+    if flags is not None and packed.floor > FLOOR:
+        raise RankedListTooShort("expected candidate spans down to the floor of flags, got those of an earlier release")
     tokens = tuple(tokenize(text))
     units = _units(packed, tokens, remembered.stratum, space)
     prediction = predictor.cut(Decoded(text, tokens, remembered.language, units))

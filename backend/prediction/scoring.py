@@ -6,14 +6,15 @@ One way for all who need it: the starter calibration, `surespan calibrate`, conf
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.domain.records import TextSpan
 from backend.tagger.readers.types import LabelledText
-from backend.tagger.spans import Alignment, to_token_spans
+from backend.tagger.spans import Alignment, to_char_spans, to_token_spans
 from backend.tagger.tagger import Tagged, Tagger
 from backend.tagger.tokens import Token
-from conformal.labels import Span
+from conformal.labels import LabelSpace, Span
+from conformal.risk import TaskErrors, find_errors, span_doubts
 from conformal.rows import UnitScores, score_unit
 from conformal.strata import Strata
 
@@ -48,11 +49,15 @@ class ScoredUnit:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A labelled text under a model: its units with their scores, and what of its label could not be expressed."""
+    """A labelled text under a model: its units with their scores, and what of its label could not be expressed.
+
+    `errors` are those of the best labeling, each with the level of the flags at which it is seen (METHODS 11.3).
+    """
 
     units: tuple[ScoredUnit, ...]
     alignment: Alignment
     tagged: Tagged
+    errors: TaskErrors
 
     @property
     def language(self) -> str:
@@ -126,7 +131,29 @@ def _score(
         cell = strata.cell(length=end - start, language=tagged.language, seen=tagged.seen)
         drawn = len(spans) + len(mine)
         units.append(ScoredUnit(first, last, cell, scores, tagged.tokens[start:end], drawn, lost))
-    return ScoredText(tuple(units), alignment, tagged)
+    errors = _errors(text, units, space)
+    # The listed spans have told what they know; a study holds a hundred thousand texts.
+    slim = tuple(replace(unit, scores=replace(unit.scores, listed=None)) for unit in units)
+    return ScoredText(slim, alignment, tagged, errors)
+
+
+def _errors(text: LabelledText, units: Sequence[ScoredUnit], space: LabelSpace) -> TaskErrors:
+    """Compare the label with the best labeling in characters; what the model cannot express counts as missing."""
+    best: list[TextSpan] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    doubts: list[float] = []
+    for unit in units:
+        scores, tokens = unit.scores, unit.tokens
+        best += to_char_spans(scores.best, tokens)
+        if scores.listed is not None:
+            said = {(span.start, span.end): space.classes.index(span.label) for span in scores.best}
+            keys = scores.listed.keys
+            starts += [tokens[start].start for start, _ in keys]
+            ends += [tokens[end - 1].end for _, end in keys]
+            doubts += span_doubts(scores.listed.probabilities, [said.get(key) for key in keys]).tolist()
+    true = [span for span in text.spans if span.start < span.end]
+    return find_errors(true, best, starts=starts, ends=ends, doubts=doubts)
 
 
 def _touched(span: TextSpan, bounds: Sequence[tuple[int, int]]) -> list[int]:

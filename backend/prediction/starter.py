@@ -17,10 +17,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from backend.domain.flag_rule import RiskRule
 from backend.domain.guarantee import Guarantee
 from backend.errors import InvalidStarter
 from backend.prediction.calibration import STARTER_VERSION, Calibration
 from backend.tagger.tagger import Tagger
+from conformal.risk import ErrorRows, RiskLevels, fit_levels
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method
 from conformal.thresholds import calibrate
@@ -48,6 +50,8 @@ class Starter:
     tasks: TaskRows
     entities: EntityRows
     about: str
+    errors: ErrorRows | None = None  # of the best labelings, a row for each task
+    languages: tuple[str, ...] = ()  # of those rows
 
 
 def save_starter(starter: Starter, directory: Path) -> Path:
@@ -75,12 +79,23 @@ def save_starter(starter: Starter, directory: Path) -> Path:
             "task.unit": starter.tasks.unit.astype(np.int32),
             "entity.unit": starter.entities.units.astype(np.int32),
         }
+    languages = sorted(set(starter.languages))
+    if starter.errors is not None:
+        arrays |= {
+            "risk.language": np.array([languages.index(each) for each in starter.languages], np.int16),
+            "risk.entities": starter.errors.entities.astype(np.int32),
+            "risk.best": starter.errors.best.astype(np.int32),
+            "error.task": starter.errors.task.astype(np.int32),
+            "error.level": starter.errors.level,
+            "error.false": starter.errors.false.astype(np.int8),
+        }
     header = {
         "format": FORMAT,
         "version": VERSION if starter.tasks.unit is None else UNITS,
         "model_hash": starter.model_hash,
         "classes": list(starter.classes),
         "cells": cells,
+        "languages": languages,
         "about": starter.about,
     }
     save_file(arrays, path, metadata={"surespan": json.dumps(header, sort_keys=True)})
@@ -122,7 +137,18 @@ def load_starter(path: Path) -> Starter:
         rank=arrays["entity.rank"],
         unit=arrays.get("entity.unit"),
     )
-    return Starter(header["model_hash"], tuple(header["classes"]), tasks, entities, header["about"])
+    errors, languages = None, ()
+    if "error.level" in arrays:  # not in those of earlier releases
+        languages = tuple(header["languages"][i] for i in arrays["risk.language"].tolist())
+        errors = ErrorRows(
+            arrays["risk.entities"].astype(np.int64),
+            arrays["risk.best"].astype(np.int64),
+            None,
+            arrays["error.task"].astype(np.int64),
+            arrays["error.level"],
+            arrays["error.false"].astype(np.bool_),
+        )
+    return Starter(header["model_hash"], tuple(header["classes"]), tasks, entities, header["about"], errors, languages)
 
 
 def has_starter(directory: Path, *, model_hash: str, classes: Sequence[str]) -> bool:
@@ -138,18 +164,29 @@ def has_starter(directory: Path, *, model_hash: str, classes: Sequence[str]) -> 
 
 
 def starter_calibration(
-    tagger: Tagger, directory: Path, *, method: Method | None = None, n_min: int = 100
+    tagger: Tagger, directory: Path, *, method: Method | None = None, n_min: int = 100, flags: RiskRule | None = None
 ) -> Calibration:
     """Return the starter calibration that lies beside a model, else one without any label.
 
     A starter made for other weights or other classes is not used: its scores say nothing about these.
+
+    Args:
+        flags: the risk that flags control; None flags every span with several labels.
     """
     path = directory / starter_name(tagger.space.classes)
     if path.exists():
         starter = load_starter(path)
         if starter.model_hash == tagger.hash and starter.classes == tagger.space.classes:
             thresholds = calibrate(starter.tasks, starter.entities, classes=starter.classes, method=method, n_min=n_min)
-            return Calibration(thresholds, Guarantee.BORROWED, STARTER_VERSION)
+            risk = None if flags is None else starter_levels(starter, flags, n_min=n_min)
+            return Calibration(thresholds, Guarantee.BORROWED, STARTER_VERSION, risk=risk)
     nothing = TaskRows.of([], np.zeros(0))
     thresholds = calibrate(nothing, classes=tagger.space.classes, method=method, n_min=n_min, allow_empty=True)
-    return Calibration(thresholds, Guarantee.NONE, STARTER_VERSION)
+    empty = None if flags is None else fit_levels(ErrorRows.of([]), [], max_error=flags.max_error, sure=flags.sure)
+    return Calibration(thresholds, Guarantee.NONE, STARTER_VERSION, risk=empty)
+
+
+def starter_levels(starter: Starter, flags: RiskRule, *, n_min: int) -> RiskLevels:
+    """Return the levels of flags that a starter's labels allow; of one without errors none."""
+    errors = ErrorRows.of([]) if starter.errors is None else starter.errors
+    return fit_levels(errors, starter.languages, max_error=flags.max_error, sure=flags.sure, n_min=n_min)

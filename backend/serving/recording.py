@@ -326,4 +326,6 @@ def served_row(answer: Answer, *, served_at: datetime) -> Served:
         ranked=answer.ranked,
         served_at=served_at,
         alpha=answer.alpha,
+        flags=answer.places,
+        doubt=answer.doubt,
     )

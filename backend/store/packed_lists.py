@@ -19,10 +19,12 @@ from backend.domain.records import TextSpan
 from backend.errors import StoreConflict
 
 _ONE = 1  # one list, as earlier releases wrote it
-_UNITS = 2  # the lists of several units, each with its bounds and stratum
+_UNITS = 2  # the lists of several units, each with its bounds and stratum; also of an earlier release
+_FLOOR = 3  # lists of units that say down to where their candidates go
 
 _HEAD = struct.Struct("<BBIIIII")
 _UNITS_HEAD = struct.Struct("<BII")
+_FLOOR_HEAD = struct.Struct("<BIId")
 
 
 def pack_ranked(text: RankedText) -> bytes:
@@ -33,15 +35,12 @@ def pack_ranked(text: RankedText) -> bytes:
     >>> unpack_ranked(pack_ranked(text)) == text
     True
     """
-    if len(text.units) == 1 and not text.units[0].stratum:
-        head, body = _packed(text.units[0].ranked)
-        return head + zlib.compress(body, 6)
     strata = sorted({unit.stratum for unit in text.units})
     names = json.dumps(strata).encode()
     bounds = [(unit.start, unit.end, strata.index(unit.stratum)) for unit in text.units]
     lists = [part for unit in text.units for part in _packed(unit.ranked)]
     body = b"".join((names, _ints(bounds, 3), *lists))
-    return _UNITS_HEAD.pack(_UNITS, len(names), len(text.units)) + zlib.compress(body, 6)
+    return _FLOOR_HEAD.pack(_FLOOR, len(names), len(text.units), text.floor) + zlib.compress(body, 6)
 
 
 def unpack_ranked(packed: bytes) -> RankedText:
@@ -54,20 +53,22 @@ def unpack_ranked(packed: bytes) -> RankedText:
     try:
         if form == _ONE:
             return one_unit(_unpacked(packed[: _HEAD.size], _Reader(zlib.decompress(packed[_HEAD.size :]))))
-        if form == _UNITS:
-            _, names, count = _UNITS_HEAD.unpack_from(packed)
-            reader = _Reader(zlib.decompress(packed[_UNITS_HEAD.size :]))
+        if form in (_UNITS, _FLOOR):
+            head = _UNITS_HEAD if form == _UNITS else _FLOOR_HEAD
+            _, names, count, *floor = head.unpack_from(packed)
+            reader = _Reader(zlib.decompress(packed[head.size :]))
             strata = json.loads(reader.take(names))
             bounds = reader.ints(count * 3).reshape(-1, 3).tolist()
             return RankedText(
                 tuple(
                     RankedUnit(start, end, strata[at], _unpacked(reader.take(_HEAD.size), reader))
                     for start, end, at in bounds
-                )
+                ),
+                *floor,
             )
     except (struct.error, zlib.error, ValueError, IndexError) as error:
         raise StoreConflict(f"expected a ranked list of format {form}, got a damaged one: {error}") from None
-    raise StoreConflict(f"expected a ranked list of format {_ONE} or {_UNITS}, got format {form}: it cannot be read")
+    raise StoreConflict(f"expected a ranked list of format {_ONE} to {_FLOOR}, got format {form}: it cannot be read")
 
 
 def _packed(ranked: RankedList) -> tuple[bytes, bytes]:

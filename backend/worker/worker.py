@@ -297,7 +297,7 @@ class Worker:
                 model=model,
                 names=class_names(project.label_config, tagger.space.classes),
                 starter=lambda method: starter_calibration(
-                    tagger, self.loader.directory, method=method, n_min=settings.n_min
+                    tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
         except InvalidLabelConfig:
