@@ -94,7 +94,7 @@ def confirmed_labels(
 
 
 def count_unconfirmed(session: Session, project_id: int, *, policy: str = MAJORITY) -> dict[str, int]:
-    """Return how many labels of a project nobody confirmed, by reason (`skipped`, `bulk`, `withdrawn`)."""
+    """Return how many labels of a project nobody confirmed, by reason (`skipped`, `bulk`, `accepted`, `withdrawn`)."""
     rows = session.execute(
         sa.select(Label.exclusion, sa.func.count())
         .where(Label.project_id == project_id, Label.policy == policy)

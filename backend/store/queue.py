@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from backend.domain.label_choice import MAJORITY
+from backend.domain.label_choice import ACCEPTED, MAJORITY
 from backend.domain.priority import (
     goes_first,
     priority_of,
@@ -234,7 +234,8 @@ def _waiting(session: Session, task_ids: Iterable[int]) -> dict[int, int]:
     """Return the project of each of these tasks that lives and has no label that counts."""
     labelled = (
         sa.select(Label.id)
-        .where(Label.task_id == Task.id, Label.policy == MAJORITY, Label.exclusion.is_(None))
+        .where(Label.task_id == Task.id, Label.policy == MAJORITY)
+        .where(sa.or_(Label.exclusion.is_(None), Label.exclusion == ACCEPTED))
         .exists()
     )
     rows = session.execute(

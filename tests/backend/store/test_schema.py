@@ -51,6 +51,10 @@ LATER = {
     "queue",
     "second_looks",
     "scoring_attempts",
+    "span_errors",
+    "acceptances",
+    "accepted_tasks",
+    "shadow_acceptances",
 }
 
 
