@@ -45,6 +45,7 @@ class BlindLabel:
     text: str | None
     language: str | None
     spans: tuple[TextSpan, ...]
+    at: datetime
     ranked: bytes | None
 
 
@@ -114,7 +115,7 @@ def blind_labels(session: Session, project_id: int, *, model_id: int) -> list[Bl
     score, cell = CalibrationScore, CalibrationCell
     made = sa.func.coalesce(Annotation.created_at, Annotation.updated_at)
     rows = session.execute(
-        sa.select(Task.id, Task.external_id, Task.text, Task.language, Label.spans, ServedSet.ranked)
+        sa.select(Task.id, Task.external_id, Task.text, Task.language, Label.spans, made, ServedSet.ranked)
         .join(score, score.task_id == Task.id)
         .join(cell, cell.id == score.cell_id)
         .join(Label, sa.and_(Label.task_id == Task.id, Label.policy == MAJORITY))
@@ -127,8 +128,8 @@ def blind_labels(session: Session, project_id: int, *, model_id: int) -> list[Bl
         .order_by(made, Task.id)
     )
     return [
-        BlindLabel(number, task, text, language, _spans(spans), None if ranked is None else bytes(ranked))
-        for number, task, text, language, spans, ranked in rows
+        BlindLabel(number, task, text, language, _spans(spans), at, None if ranked is None else bytes(ranked))
+        for number, task, text, language, spans, at, ranked in rows
     ]
 
 
@@ -285,6 +286,21 @@ def name_annotation(session: Session, unique_id: str, *, annotation_id: int) -> 
         .where(AcceptedTask.unique_id == plain(unique_id, 36), AcceptedTask.state != TAKEN_BACK)
         .values(state=SENT, annotation_id=annotation_id, updated_at=database_now(session))
     )
+
+
+def forget_plan(session: Session, acceptance_id: int) -> int:
+    """Forget what was planned and not sent; where nothing was sent at all, the decision was never acted on.
+
+    Returns how many tasks that were.
+    """
+    waiting = sa.and_(AcceptedTask.acceptance_id == acceptance_id, AcceptedTask.state == PLANNED)
+    before = _count(session, acceptance_id)
+    session.execute(sa.delete(AcceptedTask).where(waiting))
+    left = _count(session, acceptance_id)
+    if not left:
+        session.execute(sa.update(Acceptance).where(Acceptance.id == acceptance_id).values(acted_at=None))
+        session.execute(sa.delete(ShadowAcceptance).where(ShadowAcceptance.acceptance_id == acceptance_id))
+    return before - left
 
 
 def leave_alone(session: Session, acceptance_id: int, task_ids: Sequence[int]) -> None:

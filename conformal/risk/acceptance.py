@@ -167,6 +167,7 @@ def choose_level(
     delta: float,
     promise: Promise = Promise.ALL,
     earlier: npt.ArrayLike | None = None,
+    shares: bool = False,
 ) -> Choice:
     """Return the greatest level that the labels allow, tested from the smallest upwards until one fails.
 
@@ -179,9 +180,11 @@ def choose_level(
         doubts: (n,) the model's probability that its best labeling is wrong, of each labelled task.
         losses: (n,) 1 where it is wrong and 0 where it is right, or for documents the share that is wrong.
         earlier: (n,) what earlier decisions, would they have accepted the task, have lost on it (promise A).
+        shares: losses may lie between 0 and 1, said before they are seen: the exact bound is for 0 and 1 only.
 
     Raises:
-        InvalidArgument: when the arrays differ in length, or a loss is not in [0, 1].
+        InvalidArgument: when the arrays differ in length, or a loss is not in [0, 1], or neither 0 nor 1 without
+            `shares`.
 
     >>> doubts, losses = np.linspace(0, 1, 400), np.linspace(0, 1, 400) > 0.9
     >>> grid = level_grid(doubts, levels=10)
@@ -192,6 +195,8 @@ def choose_level(
     before = np.zeros(found.size) if earlier is None else _shares(earlier, "earlier losses")
     if not found.size == lost.size == before.size:
         raise InvalidArgument(f"expected as many losses as doubts, got {lost.size} and {before.size} for {found.size}")
+    if not shares and not all(np.all((each == 0.0) | (each == 1.0)) for each in (lost, before)):
+        raise InvalidArgument("expected losses of 0 or 1, got one between: say `shares` where tasks are documents")
     if promise is Promise.ACCEPTED:
         before = np.zeros(found.size)
     n = found.size
@@ -206,17 +211,16 @@ def choose_level(
     more = np.concatenate([[0.0], np.cumsum(np.maximum(lost[order] - before[order], 0.0))])
     sums = before.sum() + more[below]  # (levels,)
     totals = np.full(below.size, n) if promise is Promise.ALL else below
-    binary = bool(np.all((lost == 0.0) | (lost == 1.0)) and np.all((before == 0.0) | (before == 1.0)))
     start = 0
     if promise is Promise.ACCEPTED:
         # From the smallest level on nothing would ever be accepted: too few labels lie below it.
         start = int(np.searchsorted(grid.shares * n, _ROOM * math.log(delta) / math.log1p(-max_error)))
-    passed = _within(sums[start:], totals[start:], max_error=max_error, delta=delta, binary=binary)
+    passed = _within(sums[start:], totals[start:], max_error=max_error, delta=delta, binary=not shares)
     count = int(passed.size if passed.all() else np.argmin(passed))
     if not count:
         return _because(nothing, "too many of the labels are wrong where the model is surest")
     last = start + count - 1
-    bound = upper_bound(float(sums[last]), int(totals[last]), delta=delta, binary=binary)
+    bound = upper_bound(float(sums[last]), int(totals[last]), delta=delta, binary=not shares)
     level, share = float(grid.levels[last]), float(grid.shares[last])
     return Choice(level, share, n, int(below[last]), float(sums[last]), bound, needed)
 

@@ -145,7 +145,9 @@ def test_documents_are_accepted_up_to_a_share() -> None:
     doubts = np.linspace(0, 0.4, 600)
     losses = np.where(doubts < 0.2, 0.01, 0.4)
     grid = level_grid(doubts, levels=100)
-    choice = choose_level(doubts, losses, grid=grid, max_error=0.05, delta=0.025)
+    with pytest.raises(InvalidArgument, match="shares"):
+        choose_level(doubts, losses, grid=grid, max_error=0.05, delta=0.025)
+    choice = choose_level(doubts, losses, grid=grid, max_error=0.05, delta=0.025, shares=True)
     assert choice.level is not None
     assert 0.5 < choice.share < 0.7
     assert choice.bound <= 0.05
