@@ -87,7 +87,7 @@ def describe_promise(wish: Wish) -> str:
     """
     if wish.promise is Promise.ALL:
         return f"With 95 % certainty at most {percent(wish.share)} of all tasks are accepted and wrong."
-    return f"With 95 % certainty at most {percent(wish.share)} of the tasks that are as sure as the accepted ones are wrong."
+    return f"With 95 % certainty at most {percent(wish.share)} of the tasks as sure as the accepted ones are wrong."
 
 
 def describe_decision(decision: AcceptanceRecord) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from backend.store.acceptance import (
     first_acceptance,
     leave_alone,
     name_annotation,
+    take_back,
 )
 from backend.store.labels import record_annotation
 from backend.store.packed_lists import unpack_ranked
@@ -150,8 +151,9 @@ class Sender:
                 raise
             there = self._pick([int(planned.task)])
             answer = our_annotation(there.get(int(planned.task), {}), account=self._account)
-            if answer is None:  # it is there, and somebody has edited or deleted it: intake has it by its unique id
-                self.found += 1
+            if answer is None:  # it was there, and is gone again, or its task is: intake has it by its unique id
+                self.left += 1
+                self._context.store.run(partial(take_back, acceptance_id=self._acceptance.id, task_id=planned.task_id))
                 return
         self.sent += 1
         self._keep(planned, answer or {})

@@ -28,10 +28,8 @@ def is_touched(annotation: Json, *, account: int) -> bool:
     >>> is_touched({"updated_by": 1, "lead_time": None}, account=1), is_touched({"updated_by": 2}, account=1)
     (False, True)
     """
-    by = number_of(annotation.get("updated_by"))
-    return (
-        annotation.get("lead_time") is not None or annotation.get("ground_truth") is True or by not in (None, account)
-    )
+    said = annotation.get("lead_time") is not None or annotation.get("ground_truth") is True
+    return said or number_of(annotation.get("updated_by")) not in (None, account)
 
 
 def number_of(value: object) -> int | None:
@@ -44,14 +42,12 @@ def number_of(value: object) -> int | None:
 def our_annotation(task: Json, *, account: int, known: int | None = None) -> Json | None:
     """Return the annotation of a task that acceptance made, None when there is none.
 
-    By its number where that is known. Otherwise the one that the account made and into which nobody's time went: the
-    sender died before it heard the number.
+    By its number where that is known. Otherwise, where the sender died before it heard the number, the one that the
+    account made from a prediction: an edit since then does not make it a person's.
     """
     for each in task.get("annotations") or ():
-        if known is not None:
-            if each["id"] == known:
-                return dict(each)
-        elif number_of(each.get("completed_by")) == account and not is_touched(each, account=account):
+        made = number_of(each.get("completed_by")) == account and each.get("parent_prediction") is not None
+        if each["id"] == known if known is not None else made:
             return dict(each)
     return None
 
