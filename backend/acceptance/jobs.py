@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from backend.acceptance.decision import Standing, Wish, decide
 from backend.acceptance.evidence import equal_labels
 from backend.acceptance.report import describe_decision
-from backend.acceptance.sending import Sender, keep_tab, plan
+from backend.acceptance.sending import Sender, keep_tabs, plan
 from backend.acceptance.withdrawal import withdraw
 from backend.domain.records import AcceptanceRecord, JobRecord, ModelRecord, ProjectRecord
 from backend.domain.streams import Order
@@ -80,6 +80,7 @@ class _Acceptance:
         self._check()
         if publish_project(self._context, self._client, self._project) is None:
             raise Refused("expected a project that is connected, got one without a Surespan backend")
+        keep_tabs(self._context, self._client, self._project, account=int(self._client.whoami()["id"]))
         view, model, version = self._now()
         self._predict_labelled(view, model)
         standing = self._decide(view, model, version)
@@ -157,7 +158,6 @@ class _Acceptance:
     def _act(self, decision: AcceptanceRecord, model: ModelRecord) -> dict[str, Any]:
         self._check_drift(model)
         account = int(self._client.whoami()["id"])
-        keep_tab(self._context, self._client, self._project, account=account)
         sent = found = left = 0
         stopped = None
         for turn in range(MOST_ROUNDS):

@@ -34,11 +34,18 @@ def default_wish(session: Session, project_id: int) -> Wish:
 
 
 def acceptance_report(
-    session: Session, project: ProjectRecord, model: ModelRecord | None, *, settings: Settings, wish: Wish | None = None
+    session: Session,
+    project: ProjectRecord,
+    model: ModelRecord | None,
+    *,
+    settings: Settings,
+    wish: Wish | None = None,
+    count: bool = True,
 ) -> dict[str, Any]:
     """Return the decisions of a project, what the last one allows now, and what is missing for the next.
 
-    A preview: it shows the last decision that was made and makes none (METHODS 12.2).
+    A preview: it shows the last decision that was made and makes none (METHODS 12.2). Counting what can be accepted
+    now reads as many rows as there are such tasks; without `count` it is None.
     """
     wish = wish or default_wish(session, project.id)
     decisions = list_acceptances(session, project.id)
@@ -46,8 +53,14 @@ def acceptance_report(
     labels = 0 if model is None else count_blind_labels(session, project.id, model_id=model.id)
     standing = stand(decisions, wish, model_id=0 if model is None else model.id, labels=labels)
     decision = standing.decision
-    ready = 0
-    if model is not None and decision is not None and decision.level is not None and decision.withdrawn_at is None:
+    ready: int | None = 0 if count else None
+    if (
+        count
+        and model is not None
+        and decision is not None
+        and decision.level is not None
+        and decision.withdrawn_at is None
+    ):
         version = active_version(session, project.id, model_id=model.id)
         ready = len(
             acceptable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -17,7 +18,7 @@ from backend.jobs.context import WorkContext
 from backend.jobs.kinds import queue_reconsider
 from backend.labelstudio.annotations import read_annotation
 from backend.labelstudio.client import LabelStudio
-from backend.labelstudio.tabs import ACCEPTED, accepted_tab
+from backend.labelstudio.tabs import ACCEPTED, EVIDENCE_FIRST, accepted_tab, evidence_tab
 from backend.models.views import View
 from backend.store.acceptance import (
     PLANNED,
@@ -35,10 +36,11 @@ from backend.store.acceptance import (
 from backend.store.labels import record_annotation
 from backend.store.packed_lists import unpack_ranked
 from backend.store.projects import load_tasks
-from backend.store.republish import opened_since
+from backend.store.republish import blind_tasks, opened_since
 from backend.store.state import CONNECTION, get_state, update_state
 
 PAGE = 100
+MOST_BLIND = 100  # tasks that a tab names
 TAKEN = 409  # what the server answers to a unique id that it has
 
 
@@ -179,20 +181,24 @@ class Sender:
         return {int(task["id"]): task for task in tasks}
 
 
-def keep_tab(context: WorkContext, client: LabelStudio, project: ProjectRecord, *, account: int) -> None:
-    """Make the tab of accepted tasks, unless it is there or the project is not connected."""
+def keep_tabs(context: WorkContext, client: LabelStudio, project: ProjectRecord, *, account: int) -> None:
+    """Make the tabs of accepted tasks and of evidence to make first, unless they are there or nothing is connected."""
     with context.store.read() as session:
         connection = get_state(session, project.id, CONNECTION) or {}
+        blind = [int(each) for each in blind_tasks(session, project.id, limit=MOST_BLIND)]
     if not connection.get("backend"):
         return
     known: Mapping[str, int] = connection.get("views") or {}
     there = {each["id"] for each in client.views(int(project.key))}
-    if known.get(ACCEPTED) in there:
-        return
-    number = int(client.create_view(int(project.key), accepted_tab(account))["id"])
+    wanted = {ACCEPTED: accepted_tab(account)} | ({EVIDENCE_FIRST: evidence_tab(blind)} if blind else {})
+    added = {
+        name: int(client.create_view(int(project.key), tab)["id"])
+        for name, tab in wanted.items()
+        if known.get(name) not in there
+    }
 
-    def add(value: dict[str, object]) -> dict[str, object]:
-        views = value.get("views")
-        return value | {"views": (dict(views) if isinstance(views, dict) else {}) | {ACCEPTED: number}}
+    def add(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {"views": (value.get("views") or {}) | added}
 
-    context.store.run(lambda session: update_state(session, project.id, CONNECTION, add))
+    if added:
+        context.store.run(lambda session: update_state(session, project.id, CONNECTION, add))
