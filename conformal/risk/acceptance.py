@@ -46,7 +46,10 @@ def checked_share(value: Level) -> float:
     >>> checked_share("0.02")
     0.02
     """
-    return float(exact_level(value))
+    try:
+        return float(exact_level(value))
+    except InvalidArgument:
+        raise InvalidArgument(f"expected a share of errors between 0 and 1, for example 0.02, got {value!r}") from None
 
 
 def spend(decision: int, *, delta: float = DELTA) -> float:
