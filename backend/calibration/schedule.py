@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from backend.domain.flag_rule import RiskRule
 from backend.domain.records import Cell, ProjectRecord
 from backend.jobs.kinds import Kind, is_pending, queue_refit
 from backend.labelstudio.payloads import read_time
@@ -68,11 +69,16 @@ def queue_due_refit(session: Session, project: ProjectRecord, *, header: ModelHe
     model = lookup_model(session, header.name, header.hash)
     if model is None:
         return False
-    revision = head_revision(session, project.id, model_id=model.id)
-    last = last_fit(session, project.id, model_id=model.id)
-    if revision == last.revision or any(is_pending(session, kind, project) for kind in (Kind.RESCORE, Kind.REFIT)):
+    if any(is_pending(session, kind, project) for kind in (Kind.RESCORE, Kind.REFIT)):
         return False
     if has_unplaced(session, project.id, model_id=model.id):
+        return False
+    if follows_other_flags(session, project.id, model_id=model.id, rule=settings.risk_rule):
+        queue_refit(session, project, reason="flags follow another rule")
+        return True
+    revision = head_revision(session, project.id, model_id=model.id)
+    last = last_fit(session, project.id, model_id=model.id)
+    if revision == last.revision:
         return False
     rows = count_rows(load_cells(session, project.id, model_id=model.id))
     due = refit_is_due(
@@ -87,6 +93,16 @@ def queue_due_refit(session: Session, project: ProjectRecord, *, header: ModelHe
     if due:
         queue_refit(session, project, reason=f"{rows} labels")
     return due
+
+
+def follows_other_flags(session: Session, project_id: int, *, model_id: int, rule: RiskRule | None) -> bool:
+    """Whether the newest version's flags follow another rule than the settings say: then it is fitted again."""
+    (newest,) = version_summaries(session, project_id, model_id=model_id, limit=1) or (None,)
+    if newest is None:
+        return False
+    levels = newest.details.get("risk")
+    fitted = None if levels is None else RiskRule(levels["max_error"], bool(levels["sure"]))
+    return fitted != rule
 
 
 def last_fit(session: Session, project_id: int, *, model_id: int) -> LastFit:

@@ -26,6 +26,9 @@ def render(prediction: Prediction, classes: Sequence[str]) -> RenderableType:
         parts.append(Padding(doubts, (1, 0, 0, 2)))
     parts.append(Padding(_labelings(prediction, colours), (1, 0, 0, 2)))
     parts.append(Padding(Text(describe_promise(prediction), style="italic"), (1, 0, 0, 0)))
+    if prediction.flags is not None:
+        amber = f"Amber: {prediction.flags.sentence}"
+        parts.append(Padding(Text(amber, style="italic"), (1, 0, 0, 0)))
     return Group(*parts)
 
 

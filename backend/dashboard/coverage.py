@@ -280,8 +280,8 @@ def flags(subject: Subject) -> Figure:
     return Figure(
         "flags",
         "What became of amber spans",
-        "Spans that could carry more than one label are marked; if most are kept as they were, the marks cost more "
-        "looks than they find errors, and a larger alpha gives fewer.",
+        "If most are kept as they were, the marks cost more looks than they find errors: a larger SURESPAN_MAX_ERROR "
+        "(with SURESPAN_FLAGS=sets a larger alpha) gives fewer.",
         columns("Outcome", "Spans", "Share", count=[1], share=[2]),
         rows,
         "Nothing to show yet. Counts appear when tasks with amber spans have been labelled; that needs a label config "

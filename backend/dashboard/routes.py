@@ -14,8 +14,12 @@ from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
+<<<<<<< HEAD
 from backend.acceptance.report import default_wish
 from backend.dashboard import acceptance, coverage, csrf, operations, second_looks
+=======
+from backend.dashboard import coverage, csrf, flag_risk, operations, second_looks
+>>>>>>> main
 from backend.dashboard.actions import DONE, ask, perform
 from backend.dashboard.figures import Figure
 from backend.dashboard.state import guarantee_state, model_card, order_sentence
@@ -65,7 +69,8 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "coverage-of-documents",
         ),
     ),
-    ("sets", "How large are the sets?", ("set-sizes", "flags")),
+    ("flags", "What may be left alone?", ("flag-promise", "flags")),
+    ("sets", "How large are the sets?", ("set-sizes",)),
     ("evidence", "What thresholds rest on", ("evidence", "anchoring-gap", "drift")),
     ("thresholds", "Thresholds", ("thresholds", "pools", "activations")),
     ("queue", "What to look at next", ("queue",)),
@@ -163,7 +168,11 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
+<<<<<<< HEAD
     return acceptance.MAKERS | coverage.MAKERS | operations.MAKERS | second_looks.MAKERS
+=======
+    return coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
+>>>>>>> main
 
 
 def _project_page(subject: Subject) -> str:

@@ -327,6 +327,8 @@ _SET = _object(
         "set_size",
         "labelings",
         "units",
+        "flags",
+        "places",
         "spans",
         "promise",
     ],
@@ -344,7 +346,9 @@ _SET = _object(
     set_size_log10=_NUMBER,
     labelings=_list(_LABELING),
     units=_list(_UNIT),
-    spans=_list(_object(["start", "end", "text", "labels", "flagged"], labels=_list(_OBJECT))),
+    flags=_OBJECT,
+    places=_WHOLE,
+    spans=_list(_object(["start", "end", "text", "labels", "flagged", "doubt"], labels=_list(_OBJECT))),
     promise=_TEXT,
 )
 _QUEUED = _object(

@@ -6,16 +6,19 @@ nothing is refitted, served or withheld because of one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import math
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from backend.calibration.evidence import Evidence
-from backend.store.judgements import STRATUM, WHOLE, CoverageRow, add_up
-from backend.store.monitor import COVERAGE, DRIFT, GAP
+from backend.store.judgements import MILLION, STRATUM, WHOLE, CoverageRow, add_up
+from backend.store.judgements import RISK as RISK_SCOPE
+from backend.store.monitor import COVERAGE, DRIFT, GAP, RISK
 from conformal.monitor.beta import beta_quantile
 from conformal.monitor.coverage import confidence_sequence
-from conformal.quantile import exact_level, rank
+from conformal.quantile import Level, exact_level, rank
+from conformal.risk import hoeffding_bentkus
 
 PROMISED = frozenset({"own", "assisted"})
 _HALF = "0.025"  # each of the two things that must go wrong for a false alarm
@@ -25,6 +28,8 @@ ADVICE = {
     "more audit tasks, or start a project for the new texts.",
     COVERAGE: "Label more audit tasks and refit; if it persists, check that annotators follow the guidelines, and do "
     "not rely on these sets until then.",
+    RISK: "Look at all of the text, not only at what is amber, until more tasks without a prelabel are labelled and "
+    "thresholds are fitted again; check that annotators follow the guidelines.",
     GAP: "Raise SURESPAN_BLIND (or SURESPAN_AUDIT_SHARE) so that thresholds soon rest on labels made without a "
     "prelabel, and ask annotators to read before they accept.",
 }
@@ -66,8 +71,7 @@ def find_alarms(rows: Sequence[CoverageRow], *, adaptive: Container[int] = ()) -
         )
         is not None
     ]
-    gap = _gap(whole)
-    return alarms if gap is None else [*alarms, gap]
+    return [*alarms, *_risks(rows), *_gaps(whole)]
 
 
 def pools_a_task(rows: Sequence[CoverageRow], kind: str) -> float:
@@ -124,6 +128,75 @@ def _coverage(blind: Sequence[CoverageRow], alpha: str, *, error: Fraction, seve
         f"(between {low:.1%} and {high:.1%} at all times at once; chance explains {least:.1%} at least). "
         + ADVICE[COVERAGE],
     )
+
+
+def _risks(rows: Sequence[CoverageRow]) -> list[Raised]:
+    """Alarm when blind labels show more errors where nothing was flagged than even an unlucky level explains.
+
+    By what was promised: each share has its part of the error, as the levels of sets have.
+    """
+    own = [
+        row
+        for row in rows
+        if row.scope == RISK_SCOPE and row.kind == Evidence.BLIND and row.guarantee == "own" and row.total
+    ]
+    first: dict[str, int] = {}
+    for row in own:
+        first[row.alpha] = min(row.version_id, first.get(row.alpha, row.version_id))
+    raised: list[Raised] = []
+    for turn, promised in enumerate(sorted(first, key=lambda each: (first[each], each))):
+        mine = [row for row in own if row.alpha == promised]
+        alarm = _risk(mine, promised, error=_share(turn))
+        raised += [] if alarm is None else [alarm]
+    return raised
+
+
+def _risk(rows: Sequence[CoverageRow], promised: str, *, error: Fraction) -> Raised | None:
+    sums = add_up(rows)
+    low, high = loss_interval(sums, error=error)
+    most = unlucky_risk(min(row.n for row in rows), promised, error=error)
+    if low <= most:
+        return None
+    share = sums["size"] / MILLION / sums["total"]
+    return Raised(
+        RISK,
+        "",
+        share,
+        f"Where nothing was amber, {share:.1%} of a task's entities were wrong or missing in {sums['total']:,} tasks "
+        f"labelled without a prelabel, at a promise of {float(promised):.1%} (between {low:.1%} and {high:.1%} at all "
+        f"times at once; chance explains {most:.1%} at most). " + ADVICE[RISK],
+    )
+
+
+def loss_interval(sums: Mapping[str, int], *, error: Level = "0.05") -> tuple[float, float]:
+    """Return an interval for the mean loss that holds at all times at once, from the sum of losses alone.
+
+    Losses lie between 0 and 1, and a^x b^(1-x) is convex in x: bets that are fair on coins of the same mean gain no
+    more on them. So the sequence of a coin holds, with the sum rounded outwards.
+
+    >>> low, high = loss_interval({"total": 100, "size": 5_000_000})
+    >>> low < 0.05 < high
+    True
+    """
+    total, lost = sums["total"], sums["size"] / MILLION
+    low, _ = confidence_sequence(min(total, math.floor(lost)), total, error=error)
+    _, high = confidence_sequence(min(total, math.ceil(lost)), total, error=error)
+    return low, high
+
+
+def unlucky_risk(n: int, promised: str, *, error: Fraction) -> float:
+    """Return the risk that a level fitted on `n` labels exceeds with at most this probability.
+
+    Were it exceeded, the labels would have had a mean loss of at most what was promised (with the +1 of METHODS 11.4)
+    at the least level of a greater risk, which is one fixed level: a bound for its mean applies.
+    """
+    mean = max(0.0, (float(promised) * (n + 1) - 1.0) / n) if n else 1.0
+    return max(float(promised), hoeffding_bentkus([mean] * n, error=error))
+
+
+def _gaps(rows: Sequence[CoverageRow]) -> list[Raised]:
+    gap = _gap(rows)
+    return [] if gap is None else [gap]
 
 
 def _gap(rows: Sequence[CoverageRow]) -> Raised | None:

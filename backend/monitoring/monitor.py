@@ -202,6 +202,7 @@ class Monitor:
             units=finding.units,
             whole=finding.whole,
             others=tuple(others),
+            risk=finding.risk,
         )
 
     def _starter(self, model: ModelRecord, method: Method, make: Callable[[Method], Calibration]) -> Calibration:

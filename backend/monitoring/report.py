@@ -17,13 +17,15 @@ from backend.calibration.adaptive import LEVEL, is_adaptive
 from backend.calibration.evidence import Evidence, Gap, count_evidence
 from backend.calibration.refit import skip_share
 from backend.domain.records import ModelRecord, MonitorRecord, ProjectRecord, VersionRecord
-from backend.monitoring.alarms import ADVICE, PROMISED, as_tasks, pools_a_task
+from backend.monitoring.alarms import ADVICE, PROMISED, as_tasks, loss_interval, pools_a_task
 from backend.prediction.remarks import ADAPTIVE_REMARK, describe_gap
 from backend.store.calibration import load_cells
 from backend.store.judgements import (
     CLASS,
     EXCLUDED,
     FLAG,
+    MILLION,
+    RISK,
     STRATUM,
     UNITS,
     WHOLE,
@@ -63,6 +65,7 @@ def monitor_report(
         "threshold_version": 0 if version is None else version.id,
         "evidence": _evidence(session, project, model, version, n_min=n_min),
         "coverage": coverage_report(rows),
+        "flags": flags_report(rows, version),
         "days": _days(session, project, model, since),
         "drift": _drift(session, project, model),
         "gap": gap_report(rows),
@@ -104,6 +107,38 @@ def coverage_report(rows: Sequence[CoverageRow]) -> dict[str, Any]:
         "below_target_p": min(1.0, worst * max(1, len(pools))),
         "advice": "Coverage is read off labels made without a prelabel; a small below_target_p (under 0.01) means that "
         "chance does not explain it: see the alarms.",
+    }
+
+
+def flags_report(rows: Sequence[CoverageRow], version: VersionRecord | None) -> dict[str, Any]:
+    """Return what the flags promise, pool by pool, and apart from it what labels that came later measured.
+
+    Measured is the share of a task's entities that were wrong or missing where nothing was flagged, on labels made
+    without a prelabel, under the flags that were in use then; with an interval that holds at all times at once.
+    """
+    risks = [row for row in rows if row.scope == RISK and row.kind == Evidence.BLIND]
+    levels = None if version is None else version.details.get("risk")
+    measured = [
+        {"max_error": promised, "guarantee": word, **_loss(add_up(r for r in risks if (r.alpha, r.guarantee) == key))}
+        for key in sorted({(row.alpha, row.guarantee) for row in risks})
+        for promised, word in [key]
+    ]
+    return {
+        "promised": levels,
+        "measured": measured,
+        "advice": "If every amber place is put right, on average at most the promised share of a task's entities is "
+        "wrong or missing. Measured figures come from labels that had no part in choosing the level."
+        if levels is not None
+        else "No promise of your own yet: label more tasks without a prelabel (blank tasks).",
+    }
+
+
+def _loss(sums: Sums) -> dict[str, Any]:
+    return {
+        "tasks": sums["total"],
+        "risk": sums["size"] / MILLION / sums["total"],
+        "always_95": list(loss_interval(sums)),
+        "without_errors": sums["covered"],
     }
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
-from backend.domain.ranked import RankedList, RankedText, RankedUnit
+from backend.domain.ranked import EARLIER_FLOOR, RankedList, RankedText, RankedUnit
 from backend.domain.records import EntityRow, SequenceScores, Served, TextSpan
+from backend.monitoring.flag_risk import judge_risk, language_of, risk_flags
 from backend.prediction.calibration import Calibration, known_method
-from backend.store.judgements import JudgedUnit
+from backend.store.judgements import JudgedRisk, JudgedUnit
 from backend.store.packed_lists import unpack_ranked
 from conformal.errors import RankedListTooShort
 from conformal.flags import flag_spans
@@ -28,8 +29,9 @@ from conformal.full import Ranked, threshold_list
 from conformal.labels import OUTSIDE
 from conformal.prediction import answering_thresholds, label_pools
 from conformal.quantile import Floats
+from conformal.risk import FLOOR
 from conformal.scores import Method, Ranks
-from conformal.subsequence import SpanScores, label_members, score_spans, with_outside
+from conformal.subsequence import Candidates, SpanScores, label_members, score_spans, with_outside
 from conformal.units import best_products
 
 KEPT, RELABELLED, REMOVED, ADDED, LEFT = "kept", "relabelled", "removed", "added", "left"
@@ -54,6 +56,7 @@ class Finding:
     flags: dict[str, int]
     units: tuple[int, int] | None = None
     whole: bool | None = None
+    risk: JudgedRisk | None = None
 
 
 def judge_set(
@@ -75,12 +78,50 @@ def judge_set(
         calibration: what served; None where it is not at hand, then nothing is said about classes and flags.
     """
     listed = unpack_ranked(served.ranked)
+    sets = _judge_sets(
+        served,
+        listed,
+        units,
+        draw=draw,
+        spans=spans,
+        entities=entities,
+        method=method,
+        calibration=calibration,
+        alpha=alpha,
+    )
+    if calibration is None:
+        return sets
+    return replace(sets, risk=judge_risk(listed, spans, calibration=calibration, stratum=served.stratum))
+
+
+def _judge_sets(
+    served: Served,
+    listed: RankedText,
+    units: Sequence[LabelledUnit],
+    *,
+    draw: Callable[[str], float],
+    spans: Sequence[TextSpan],
+    entities: Sequence[EntityRow],
+    method: str,
+    calibration: Calibration | None,
+    alpha: str,
+) -> Finding:
     best = set(listed.best)
     classes: dict[str, tuple[int, int]] = {}
     flags: dict[str, int] = {}
     if calibration is not None and not calibration.thresholds.entity_method.needs_rank:
         classes = judge_classes(entities, calibration, alpha=alpha)
-        doubtful = [each for unit in listed.units for each in flagged(unit.ranked, calibration, alpha=alpha)]
+        language = language_of(listed, served.stratum)
+        promise = None if language is None else calibration.flags_for(language)
+        doubtful = [
+            each
+            for unit in listed.units
+            for each in (
+                flagged(unit.ranked, calibration, alpha=alpha)
+                if promise is None or listed.floor > FLOOR
+                else risk_flags(unit.ranked, promise.level or EARLIER_FLOOR)
+            )
+        ]
         flags = dict(Counter(_fate(span, best, set(spans)) for span in doubtful))
     accepted = all(unit.scores.rank <= 1 for unit in units)
     about = (served.stratum, served.pool, served.n, served.guarantee)
@@ -213,22 +254,22 @@ def flagged(listed: RankedList, calibration: Calibration, *, alpha: str) -> list
         return []
     fallback = None if calibration.fallback is None else calibration.fallback.thresholds
     pools = label_pools(thresholds, fallback)
-    probabilities = with_outside(np.array([each.probabilities for each in listed.candidates], dtype=np.float64))
+    best = {(span.start, span.end): listed.classes.index(span.label) for span in listed.labelings[0]}
+    listed_all = with_outside(np.array([each.probabilities for each in listed.candidates], dtype=np.float64))
+    starts = np.array([each.start for each in listed.candidates], dtype=np.int64)
+    ends = np.array([each.end for each in listed.candidates], dtype=np.int64)
+    kept = Candidates(starts, ends, listed_all).above(thresholds.entity_method.p_min, extra=best)
+    probabilities = kept.probabilities
     scores = score_spans(probabilities).scores(thresholds.entity_method.name)
     names = (*listed.classes, OUTSIDE)
     members = [
         pools[name].table.contains(scores[:, i], alpha) if pools[name].calibrated else None
         for i, name in enumerate(names)
     ]
-    best = {(span.start, span.end): listed.classes.index(span.label) for span in listed.labelings[0]}
-    bounds = [(each.start, each.end) for each in listed.candidates]
     _, doubtful = flag_spans(
-        [start for start, _ in bounds],
-        [end for _, end in bounds],
-        sets=label_members(scores, members),
-        best=[best.get(each) for each in bounds],
+        kept.starts, kept.ends, sets=label_members(scores, members), best=[best.get(each) for each in kept.keys]
     )
-    return [bounds[i] for i in np.flatnonzero(doubtful).tolist()]
+    return [kept.keys[i] for i in np.flatnonzero(doubtful).tolist()]
 
 
 def _fate(bounds: tuple[int, int], best: set[TextSpan], label: set[TextSpan]) -> str:

@@ -21,7 +21,8 @@ from backend.store.tables import CoverageCount, Judgement
 from backend.store.upsert import insert
 
 EXCLUDED = "excluded"  # the kind of labels that may not calibrate: what was shown is judged all the same
-STRATUM, CLASS, FLAG, UNITS, WHOLE = "stratum", "class", "flag", "units", "whole"
+STRATUM, CLASS, FLAG, UNITS, WHOLE, RISK = "stratum", "class", "flag", "units", "whole", "risk"
+MILLION = 1_000_000  # losses are counted in millionths, so that taking one back leaves no rest
 _SUMS = ("tasks", "total", "covered", "shown", "accepted", "open", "empty", "singleton", "size")
 _KEY = ("project_id", "model_id", "day", "version_id", "kind", "scope", "name")
 
@@ -37,6 +38,20 @@ class JudgedUnit:
     covered: bool | None
     is_open: bool
     size: int | None
+
+
+@dataclass(frozen=True)
+class JudgedRisk:
+    """What the flags in view left behind in a task: `loss` is the share of its entities that were wrong or missing.
+
+    Who answered for the level, on how many labels and with which word, and what was promised.
+    """
+
+    pool: str
+    n: int
+    guarantee: str
+    max_error: str
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,7 @@ class Judged:
     units: tuple[int, int] | None = None
     whole: bool | None = None
     others: tuple[JudgedUnit, ...] = ()
+    risk: JudgedRisk | None = None
 
     @property
     def drawn(self) -> tuple[JudgedUnit, ...]:
@@ -93,6 +109,7 @@ class Judged:
             "flags": dict(sorted(self.flags.items())),
             **({} if self.units is None else {"units": list(self.units), "whole": self.whole}),
             **({} if not self.others else {"others": [list(astuple(each)) for each in self.others]}),
+            **({} if self.risk is None else {"risk": list(astuple(self.risk))}),
         }
 
 
@@ -249,6 +266,7 @@ def _judged(row: Judgement) -> Judged:
         units=None if "units" not in findings else (findings["units"][0], findings["units"][1]),
         whole=findings.get("whole"),
         others=tuple(JudgedUnit(*each) for each in findings.get("others", ())),
+        risk=None if findings.get("risk") is None else JudgedRisk(*findings["risk"]),
     )
 
 
@@ -276,6 +294,11 @@ def _count(session: Session, judged: Judged, sign: int) -> None:
         key | {"scope": FLAG, "name": name} | about | _scaled({"total": count}, sign)
         for name, count in sorted(judged.flags.items())
     ]
+    if judged.risk is not None:
+        risk = judged.risk
+        sums = {"tasks": 1, "total": 1, "covered": int(risk.loss == 0), "size": round(MILLION * risk.loss)}
+        about_risk = {"pool": risk.pool, "n": risk.n, "alpha": risk.max_error, "guarantee": risk.guarantee}
+        rows.append(key | {"scope": RISK, "name": risk.pool} | about_risk | _scaled(sums, sign))
     total, covered = judged.units or (int(judged.covered is not None), int(bool(judged.covered)))
     whole = judged.covered if judged.units is None else judged.whole
     sums = {"tasks": 1, "total": total, "covered": covered}

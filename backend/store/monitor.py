@@ -18,7 +18,7 @@ from backend.store.rows import read_scores
 from backend.store.tables import Alarm, CalibrationCell, CalibrationScore, MonitorRow, MonitorState, Task
 from backend.store.upsert import insert
 
-COVERAGE, DRIFT, GAP = "coverage", "drift", "gap"  # kinds of alarms
+COVERAGE, DRIFT, GAP, RISK = "coverage", "drift", "gap", "risk"  # kinds of alarms
 QUIET = timedelta(days=7)  # how long an alarm that somebody has seen is not raised again
 
 

@@ -75,9 +75,10 @@ def test_spans_hold_exactly_the_labels_with_p_above_alpha(thresholds: Thresholds
         potentials = text()
         made = predict(potentials, thresholds)
         best = made.labelings[0].spans
-        found = text_candidates(potentials, SPACE, thresholds=thresholds, best=best)
-        reported = {(span.start, span.end): span for span in made.spans}
         in_best = {(span.start, span.end): span.label for span in best}
+        listed = text_candidates(potentials, SPACE, thresholds=thresholds, best=best)
+        found = listed.above(thresholds.entity_method.p_min, extra=in_best)
+        reported = {(span.start, span.end): span for span in made.spans}
         for key, row in zip(found.keys, found.probabilities, strict=True):
             held = {
                 label

@@ -41,7 +41,9 @@ class CoverageCount(Base):
     Of a stratum `tasks` are the labels, `total` those whose answer is known and `covered` the sets that held them, by
     the one unit of each task that was drawn; of a class `tasks` have it, `total` are its entities and `covered` those
     whose span's set held the class; of a flag `total` are the flagged spans that ended as `name` says. Of `units`
-    `total` are all units of the tasks; of `whole` `covered` are the tasks whose every unit's set held its label.
+    `total` are all units of the tasks; of `whole` `covered` are the tasks whose every unit's set held its label. Of
+    `risk`, by pool, `size` is the sum of losses under the flags in millionths, `covered` the tasks without any, and
+    `alpha` what was promised.
     """
 
     __tablename__ = "coverage_counts"

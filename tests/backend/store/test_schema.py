@@ -52,6 +52,7 @@ LATER = {
     "second_looks",
     "scoring_attempts",
     "span_errors",
+    "span_errors",
     "acceptances",
     "accepted_tasks",
     "shadow_acceptances",
