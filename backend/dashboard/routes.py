@@ -14,12 +14,8 @@ from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
-<<<<<<< HEAD
 from backend.acceptance.report import default_wish
-from backend.dashboard import acceptance, coverage, csrf, operations, second_looks
-=======
-from backend.dashboard import coverage, csrf, flag_risk, operations, second_looks
->>>>>>> main
+from backend.dashboard import acceptance, coverage, csrf, flag_risk, operations, second_looks
 from backend.dashboard.actions import DONE, ask, perform
 from backend.dashboard.figures import Figure
 from backend.dashboard.state import guarantee_state, model_card, order_sentence
@@ -168,11 +164,7 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
-<<<<<<< HEAD
-    return acceptance.MAKERS | coverage.MAKERS | operations.MAKERS | second_looks.MAKERS
-=======
-    return coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
->>>>>>> main
+    return acceptance.MAKERS | coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
 
 
 def _project_page(subject: Subject) -> str:

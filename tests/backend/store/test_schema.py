@@ -52,7 +52,6 @@ LATER = {
     "second_looks",
     "scoring_attempts",
     "span_errors",
-    "span_errors",
     "acceptances",
     "accepted_tasks",
     "shadow_acceptances",
