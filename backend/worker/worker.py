@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from backend.acceptance.watch import watch_accepted
 from backend.calibration.model_change import queue_rescores
 from backend.calibration.schedule import queue_due_refit
 from backend.calibration.score_labels import CaughtUp, class_names, score_unscored
@@ -314,6 +315,7 @@ class Worker:
                     tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
+            withdrawn = watch_accepted(self.store, project, model=model, alarms=watched.alarms)
         except InvalidLabelConfig:
             return  # said where labels are scored
         except BackendError as error:
@@ -325,6 +327,8 @@ class Worker:
             return
         for alarm in watched.alarms:
             _log.warning("alarm", extra={"project": project.uid, "alarm": alarm})
+        if withdrawn is not None:
+            _log.warning("acceptance is withdrawn", extra={"project": project.uid, "reason": withdrawn})
 
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
