@@ -329,5 +329,6 @@ def test_what_people_did_is_seen_in_the_servers_answers() -> None:
     assert our_annotation({"annotations": [made | {"parent_prediction": None}]}, account=7) is None
     free = {"annotations": [], "drafts": [], "total_annotations": 0, "cancelled_annotations": 0, "draft_exists": False}
     assert is_free(free)
-    for begun in ({"drafts": [{}]}, {"draft_exists": True}, {"cancelled_annotations": 1}, {"annotations": [made]}):
+    changes: list[dict[str, Any]] = [{"drafts": [{}]}, {"draft_exists": True}, {"cancelled_annotations": 1}]
+    for begun in (*changes, {"annotations": [made]}):
         assert not is_free(free | begun)
