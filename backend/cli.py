@@ -11,6 +11,7 @@ from backend import __version__
 # Name of the command -> module under backend.commands that holds it as `command`, and its line in --help. The line
 # stands here because asking the module for it would import it.
 _COMMANDS = {
+    "accept": ("accept", "Accept the tasks that nobody needs to open, with a promise."),
     "calibrate": ("calibrate", "Load labelled files as calibration labels."),
     "connect": ("connect", "Connect a Label Studio project to this service."),
     "db": ("db", "Upgrade, check or copy the database."),

@@ -15,7 +15,7 @@ from backend.store import Store
 from backend.store.calibration import record_units
 from backend.store.labels import labels_of
 from backend.store.projects import load_tasks, lock_tasks
-from backend.store.rows import live_rows, row_errors, scored_models, stored_unit, task_units
+from backend.store.rows import live_rows, row_errors, scored_models, stored_units
 from backend.store.sampling import load_history, lock_project
 from backend.store.training import TRAINED
 
@@ -82,7 +82,6 @@ def _reconsider_page(session: Session, *, project: ProjectRecord, model_id: int,
         wanted = label_exclusion(label, tasks[row.task_id], history, trained=row.exclusion == TRAINED)
         if (wanted or "") == row.exclusion:
             continue
-        units = task_units(session, row.task_id, model_id=model_id)
         changed += record_units(
             session,
             project.id,
@@ -90,7 +89,7 @@ def _reconsider_page(session: Session, *, project: ProjectRecord, model_id: int,
             task_id=row.task_id,
             label_revision=row.label_revision,
             evidence=row.evidence,
-            units=[stored_unit(session, unit) for unit in units],
+            units=stored_units(session, row.task_id, model_id=model_id),
             exclusion=wanted,
             weight=row.weight,
             errors=row_errors(session, row),

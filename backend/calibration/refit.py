@@ -37,6 +37,7 @@ from backend.calibration.evidence import (
     row_weights,
     worth,
 )
+from backend.calibration.flag_levels import flag_levels
 from backend.calibration.schedule import count_rows, note_unchanged
 from backend.domain.flag_rule import RiskRule
 from backend.domain.guarantee import Guarantee
@@ -56,7 +57,6 @@ from backend.store.tables import ActiveVersion
 from backend.store.thresholds import active_version, write_version
 from conformal.labels import OUTSIDE
 from conformal.monitor.coverage import clopper_pearson
-from conformal.risk import ErrorRows, RiskLevels, fit_levels
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method, Ranks
 from conformal.strata import EMPTY, SEEN, Strata
@@ -144,7 +144,8 @@ def refit(
             tasks, spans, classes=model.classes, method=chosen, strata=strata, n_min=n_min, allow_empty=True
         )
         content = thresholds.to_bytes()
-        risk = None if flags is None else _risk_levels(inputs.errors, flags, n_min=n_min)
+        waiting = inputs.skipped if skipped == INFINITE else []
+        risk = None if flags is None else flag_levels(inputs.errors, flags, n_min=n_min, skipped=waiting)
         guarantee = _guarantee(thresholds, inputs.kinds, rows=tasks.task_count)
         previous = inputs.previous
         levels = None if risk is None else risk.to_dict()
@@ -295,22 +296,6 @@ def _read(
         served=recent_lists(session, project.id, model_id=model.id, limit=SAMPLED),
         previous=active_version(session, project.id, model_id=model.id),
     )
-
-
-def _risk_levels(table: ErrorTable, flags: RiskRule, *, n_min: int) -> RiskLevels:
-    """Fit the levels of flags on labels made without a prelabel, or vouched for, alone (METHODS 11.5)."""
-    weights = row_weights(table.weight)
-    rows = ErrorRows(
-        table.true_spans,
-        table.best_spans,
-        None if np.all(weights == 1.0) else weights,
-        table.errors_of,
-        table.levels,
-        ~table.missing,
-    )
-    languages = [name.split("/")[0] for name in table.strata]
-    spoken = [languages[code] for code in table.codes.tolist()]
-    return fit_levels(rows, spoken, max_error=flags.max_error, sure=flags.sure, n_min=n_min)
 
 
 def _firsts(scores: ScoreTable) -> dict[int, int]:

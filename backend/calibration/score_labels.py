@@ -8,7 +8,7 @@ which tasks were given out, and of what trained the model; when news about these
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from sqlalchemy.orm import Session
 
 from backend.calibration.evidence import Evidence
+from backend.domain.precedence import LONG, PROCESS, in_pieces
 from backend.domain.records import (
     EntityRow,
     ErrorRow,
@@ -68,7 +69,8 @@ class Cursor:
 class CaughtUp:
     """How many labels became rows, how many of those the model cannot express, and how many could not be scored.
 
-    `left` is where to go on when there was no time for all of them, None at the end.
+    `left` is where to go on when there was no time for all of them, None at the end. `long` are the tasks whose texts
+    were too long for this call.
     """
 
     scored: int = 0
@@ -78,6 +80,7 @@ class CaughtUp:
     too_long: int = 0
     failed: int = 0
     left: Cursor | None = None
+    long: tuple[int, ...] = ()
 
 
 BEGINNING = Cursor()
@@ -92,6 +95,7 @@ def score_unscored(
     progress: Callable[[int], None] | None = None,
     task_ids: Iterable[int] | None = None,
     max_text: int | None = None,
+    longest: int | None = None,
     begin: Cursor = BEGINNING,
     most: int | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -108,6 +112,7 @@ def score_unscored(
         task_ids: look at these tasks only, for labels that just changed; the cost does not grow with the project.
         max_text: longer texts are never predicted, so their labels are not scored: they are set aside at once. This
             depends on the text alone, never on its label.
+        longest: labels of longer texts are left to another call, and returned; nothing is counted for them.
         begin: where an earlier call left off.
         most: end after so many labels, or as soon as `stop()` says so, but not before one was looked at.
 
@@ -115,7 +120,9 @@ def score_unscored(
         StoreAgain, StoreBusy, StoreFull, StoreUnavailable: trouble of the database itself; no label is blamed for it.
     """
     wanted = None if task_ids is None else sorted(set(task_ids))
-    work = _Work(store, project, model, tagger, task_ids=wanted, max_text=max_text, most=most, stop=stop)
+    work = _Work(
+        store, project, model, tagger, task_ids=wanted, max_text=max_text, longest=longest, most=most, stop=stop
+    )
     cursor: Cursor | None = begin
     while cursor is not None and not work.is_over():
         cursor, looked = work.page(cursor)
@@ -136,11 +143,12 @@ class _Work:
         *,
         task_ids: list[int] | None,
         max_text: int | None,
+        longest: int | None,
         most: int | None,
         stop: Callable[[], bool],
     ) -> None:
         self.store, self.project, self.model, self.tagger = store, project, model, tagger
-        self.task_ids, self.max_text, self.most, self.stop = task_ids, max_text, most, stop
+        self.task_ids, self.max_text, self.longest, self.most, self.stop = task_ids, max_text, longest, most, stop
         self.names = class_names(project.label_config, tagger.space.classes)
         # Labels of a project come one by one, in any order, and their rows must not depend on which came together.
         self.chunk = _PAGE if project.uid == LOCAL else 1
@@ -170,20 +178,36 @@ class _Work:
         self.looked += len(labels)
         ready = self._sort_out(labels, tasks)
         last = labels[-1].id
-        if ready:
+        for part in self._parts(ready):
             counted = self.store.run(
                 partial(
                     begin_attempts,
                     project_id=self.project.id,
                     model_id=self.model.id,
-                    labels=[label for label, _ in ready],
+                    labels=[label for label, _ in part],
                 )
             )
-            ready = [(label, task) for label, task in ready if task.id in counted]
-            reached = self._score(ready)
-            if reached < len(ready):
-                last = ready[reached - 1][0].id
+            part = [(label, task) for label, task in part if task.id in counted]  # noqa: PLW2901 - the rest is left out
+            reached = self._score(part)
+            if reached < len(part):
+                last = part[reached - 1][0].id
+                break
+            if part and part[-1][0].id < last and self.is_over():
+                last = part[-1][0].id
+                break
         return Cursor(last, cursor.tried), len(labels)
+
+    def _parts(self, ready: Sequence[Pair]) -> Iterator[list[Pair]]:
+        """Yield the labels that are scored and written together: a long text alone, for the memory it takes."""
+        part: list[Pair] = []
+        for pair in ready:
+            if self.chunk == 1 and len(pair[1].text or "") > LONG:
+                yield from filter(None, (part, [pair]))
+                part = []
+            else:
+                part.append(pair)
+        if part:
+            yield part
 
     def _sort_out(self, labels: Sequence[LabelRecord], tasks: Mapping[int, TaskRecord]) -> list[Pair]:
         """Return the labels that can be scored; the others are counted, and set aside where the text is too long."""
@@ -198,6 +222,8 @@ class _Work:
                 without_text += 1
             elif self.max_text is not None and len(task.text) > self.max_text:
                 long.append(label)
+            elif self.longest is not None and len(task.text) > self.longest:
+                self.sum = replace(self.sum, long=(*self.sum.long, task.id))
             else:
                 ready.append((label, task))
         if long:
@@ -242,7 +268,8 @@ class _Work:
             if number and self.stop():
                 return number, scored, errors
             try:
-                (text,) = score_labelled(self.tagger, [self._labelled(pair)], chunk=1)
+                with PROCESS.work(len(pair[1].text or "")):
+                    (text,) = score_labelled(self.tagger, [self._labelled(pair)], chunk=1)
                 scored.append((pair, text))
             except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to this label
                 errors[pair[1].id] = error
@@ -265,8 +292,13 @@ class _Work:
         return errors
 
     def _write_page(self, scored: list[Scored]) -> None:
+        # Made before the transaction: on SQLite everybody who writes waits for its end.
+        units = [
+            unit_rows(item, drawn=drawn_unit(self.project.uid, task.external_id, len(item.units)))
+            for (_, task), item in scored
+        ]
         written = self.store.run(
-            partial(write_rows, project=self.project, model=self.model, tagger=self.tagger, pairs=scored)
+            partial(write_rows, project=self.project, model=self.model, tagger=self.tagger, pairs=scored, units=units)
         )
         self._add(scored=written, inexpressible=sum(not item.expressible for _, item in scored))
 
@@ -333,7 +365,13 @@ def label_exclusion(label: LabelRecord, task: TaskRecord, history: OrderHistory,
 
 
 def write_rows(
-    session: Session, *, project: ProjectRecord, model: ModelRecord, tagger: Tagger, pairs: list[Scored]
+    session: Session,
+    *,
+    project: ProjectRecord,
+    model: ModelRecord,
+    tagger: Tagger,
+    pairs: Sequence[Scored],
+    units: Sequence[Sequence[UnitRow]],
 ) -> int:
     """Make scored labels calibration rows and end the attempts at them; returns how many rows are new."""
     # Read under the lock that changes of the history take: nothing is decided by a history that is out of date.
@@ -345,7 +383,7 @@ def write_rows(
     drawn = load_tasks(session, numbers)
     led = prelabelled(session, [task.id for task in drawn.values() if evidence_of(task) is Evidence.BLIND])
     written = 0
-    for (label, task), item in pairs:
+    for ((label, task), item), rows in zip(pairs, units, strict=True):
         task = drawn[task.id]  # noqa: PLW2901 - its draw may have come since it was read
         try:
             written += record_units(
@@ -354,7 +392,7 @@ def write_rows(
                 model_id=model.id,
                 task_id=task.id,
                 label_revision=label.revision,
-                units=unit_rows(item, drawn=drawn_unit(project.uid, task.external_id, len(item.units))),
+                units=rows,
                 evidence=Evidence.ASSISTED if led.get(task.id, _NEVER) < _annotated_at(label) else evidence_of(task),
                 exclusion=label_exclusion(label, task, history, trained=task.id in trained),
                 weight=1.0 if task.draw is None else 1.0 / task.draw.selection_probability,
@@ -391,7 +429,7 @@ def unit_rows(item: ScoredText, *, drawn: int = 0) -> list[UnitRow]:
             end=unit.end,
             drawn=number == drawn,
         )
-        for number, unit in enumerate(item.units)
+        for number, unit in enumerate(in_pieces(item.units))
     ]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from backend.commands.errors import reported
 from backend.settings import load_settings
@@ -56,6 +57,12 @@ SEEN_WARNING = 0.02  # share of texts seen in training above which the command s
     help="Join the sentences of each document (-DOCSTART- lines, # newdoc comments; a task of an export is one) and "
     "evaluate sentences and whole texts as units, instead of all methods.",
 )
+@click.option(
+    "--risk",
+    is_flag=True,
+    help="Flags that keep a risk: what they leave behind and ask for, file by file, instead of all methods; with "
+    "--documents for whole documents.",
+)
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to share the work.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
 @reported
@@ -70,6 +77,7 @@ def command(
     cache: Path | None,
     merge: str | None,
     documents: bool,
+    risk: bool,
     jobs: int,
     json_file: Path | None,
 ) -> None:
@@ -90,6 +98,19 @@ def command(
     if merge is not None:
         tagger = merge_classes(tagger, merge)
     console = Console(stderr=True)
+    if risk:
+        _evaluate_risk(
+            tagger,
+            files,
+            documents=documents,
+            rows=rows,
+            out=out,
+            splits=splits,
+            seed=seed,
+            json_file=json_file,
+            console=console,
+        )
+        return
     if documents:
         _evaluate_documents(tagger, files, out=out, splits=splits, seed=seed, json_file=json_file, console=console)
         return
@@ -186,3 +207,45 @@ def _evaluate_documents(
     if json_file is not None:
         json_file.write_text(json.dumps(results, indent=1), encoding="utf-8")
     console.print(f"{len(texts):,} documents, {splits} splits: the table is in {out / 'documents.md'}", highlight=False)
+
+
+def _advance(bars: Progress, bar: TaskID, done: int) -> None:
+    bars.update(bar, completed=done)
+
+
+def _evaluate_risk(
+    tagger: Tagger,
+    files: tuple[Path, ...],
+    *,
+    documents: bool,
+    rows: int | None,
+    out: Path,
+    splits: int,
+    seed: int,
+    json_file: Path | None,
+    console: Console,
+) -> None:
+    import json
+
+    from backend.evaluation.decoding import distinct_names
+    from backend.evaluation.risk import evaluate_risk, read_tasks, risk_report
+
+    results = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        for name, path in zip(distinct_names(files), files, strict=True):
+            texts = read_tasks(path, documents=documents, classes=tagger.space.classes, rows=rows, seed=seed)
+            bar = bars.add_task(f"reading {name}", total=len(texts))
+            results[name] = evaluate_risk(
+                tagger,
+                texts,
+                splits=splits,
+                seed=seed,
+                progress=partial(_advance, bars, bar),
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / "risk.md"
+    page.write_text(risk_report(results, model=f"{tagger.name}@{tagger.hash[:8]}"), encoding="utf-8")
+    if json_file is not None:
+        json_file.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    console.print(f"{len(results)} files, {splits} splits: the tables are in {page}", highlight=False)

@@ -41,13 +41,20 @@ _FORMATS = ("conll", "jsonl", "label-studio")
 )
 @click.option("--provenance", is_flag=True, help="Add task, annotation, author, time, evidence, exclusion and votes.")
 @click.option("--classes", is_flag=True, help="Write the model's classes in place of the labels that stand for them.")
+@click.option(
+    "--accepted",
+    type=click.Choice(["exclude", "include", "only"]),
+    default="exclude",
+    show_default=True,
+    help="What `surespan accept` accepted and nobody looked at: leave it out, write it too, or alone.",
+)
 @reported
-def command(*, key: str, output: Path, form: str | None, provenance: bool, classes: bool) -> None:
+def command(*, key: str, output: Path, form: str | None, provenance: bool, classes: bool, accepted: str) -> None:
     """Write the confirmed labels of a project, as its label config calls them.
 
     Skipped tasks, bulk copies of predictions and marks of doubt are not labels and are left out. What was left out, and
     what CoNLL columns cannot say, is counted on stderr; no text is written with a labeling that differs from the
-    confirmed one.
+    confirmed one. Accepted labelings carry a mark wherever they are written.
     """
     from backend.labels.export import export
     from backend.store import open_store
@@ -65,6 +72,7 @@ def command(*, key: str, output: Path, form: str | None, provenance: bool, class
                 provenance=provenance,
                 control=settings.labels_control,
                 classes=renamed,
+                accepted=accepted,
             )
             for line in lines:
                 write(line.encode())

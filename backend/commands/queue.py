@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --claim: accept that from now on only blind tasks of the project may set thresholds.",
 )
+@click.option("--evidence-first", is_flag=True, help="Drawn-blind tasks before all others: acceptance rests on them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @reported
 def command(
@@ -44,6 +45,7 @@ def command(
     minutes: float | None,
     giver: str | None,
     review_order: bool,
+    evidence_first: bool,
     as_json: bool,
 ) -> None:
     """Print the tasks that are most worth a look, the most valuable first.
@@ -82,10 +84,18 @@ def command(
                 limit=limit,
                 minutes=minutes,
                 accept_review=review_order,
+                evidence_first=evidence_first,
             )
         elif model is not None:
             with store.read() as session:
-                tasks = review_queue(session, project.id, model_id=model.id, settings=settings, limit=limit)
+                tasks = review_queue(
+                    session,
+                    project.id,
+                    model_id=model.id,
+                    settings=settings,
+                    limit=limit,
+                    evidence_first=evidence_first,
+                )
     if as_json:
         click.echo(json.dumps({"project": project.uid, "tasks": [describe_task(each) for each in tasks]}))
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from backend.dashboard.acceptance import ACCEPT, PREVIEW, WITHDRAW, acceptance_question, queue_acceptance
 from backend.dashboard.subject import Subject
 from backend.domain.alpha import plain_alpha
 from backend.errors import NotFound
@@ -22,13 +23,16 @@ from backend.store.second_looks import settle_look
 from backend.store.thresholds import activate_version
 
 REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN = "refit", "rollback", "sync", "alpha", "keep", "seen"
-ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN)
+ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN, ACCEPT, PREVIEW, WITHDRAW)
 DONE = {
     REFIT: "A refit is queued: the new version appears below when it is done.",
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
     SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
     ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
     KEEP: "The label counts as right and leaves the list; it comes back only if it changes.",
+    ACCEPT: "Acceptance is queued: what it did appears under Jobs and below.",
+    PREVIEW: "The decision is queued: it appears below when it is made.",
+    WITHDRAW: "Taking back is queued: nothing more is accepted from now on.",
     SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if its cause persists.",
 }
 _UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the project's page"
@@ -149,6 +153,9 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
             "Mark as seen",
             {"alarm": str(alarm.id)},
         )
+    if action in {ACCEPT, PREVIEW, WITHDRAW}:
+        title, explanation, button, fields = acceptance_question(subject, action, given)
+        return Question(action, title, explanation, button, fields)
     raise NotFound(_UNKNOWN)
 
 
@@ -185,6 +192,8 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
         alarm = load_alarm(session, project.id, alarm_id=_number(given.get("alarm", "")))
         acknowledge_alarm(session, project.id, alarm_id=alarm.id)
         details = {"alarm": alarm.id, "kind": alarm.kind, "where": alarm.stratum}
+    elif action in {ACCEPT, PREVIEW, WITHDRAW}:
+        details = queue_acceptance(session, subject, action, given=given, who=who)
     else:
         raise NotFound(_UNKNOWN)
     record_action(session, project.id, who=who, action=action, details=details)

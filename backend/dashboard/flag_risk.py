@@ -15,12 +15,13 @@ from conformal.risk import RiskLevels, RiskPool
 
 
 def flag_promise(subject: Subject) -> Figure:
-    """What is promised where nothing is amber, pool by pool, beside what labels that came later measured."""
+    """Show what is promised where nothing is amber, pool by pool, and what labels that came later measured."""
     measured = _measured(subject)
     details = None if subject.version is None else subject.version.details.get("risk")
-    pools = () if details is None else RiskLevels.from_dict(details).pools
-    rows = [_row(pool, details["max_error"], measured) for pool in pools if pool.n]
-    known = {pool.name for pool in pools if pool.n}
+    levels = None if details is None else RiskLevels.from_dict(details)
+    pools = () if levels is None else tuple((pool, levels.max_error) for pool in levels.pools if pool.n)
+    rows = [_row(pool, promised, measured) for pool, promised in pools]
+    known = {pool.name for pool, _ in pools}
     rows += [
         (name, None, _word(name, mine), None, None, None, *_figures(mine))
         for name in sorted({row.name for row in measured} - known)

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
-from backend.dashboard import coverage, csrf, flag_risk, operations, second_looks
+from backend.acceptance.report import default_wish
+from backend.dashboard import acceptance, coverage, csrf, flag_risk, operations, second_looks
 from backend.dashboard.actions import DONE, ask, perform
 from backend.dashboard.figures import Figure
 from backend.dashboard.state import guarantee_state, model_card, order_sentence
@@ -69,6 +70,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("evidence", "What thresholds rest on", ("evidence", "anchoring-gap", "drift")),
     ("thresholds", "Thresholds", ("thresholds", "pools", "activations")),
     ("queue", "What to look at next", ("queue",)),
+    ("acceptance", "What nobody needs to open", ("acceptance",)),
     ("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
     ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
     ("actions", "What people did", ("actions",)),
@@ -162,7 +164,7 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
-    return coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
+    return acceptance.MAKERS | coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
 
 
 def _project_page(subject: Subject) -> str:
@@ -176,6 +178,7 @@ def _project_page(subject: Subject) -> str:
         card=model_card(subject),
         sections=sections,
         periods=PERIODS,
+        wished=default_wish(subject.session, subject.project.id).max_error,
         standing=sum(row[0] == "active" for row in sections[0][2][0].rows),
         done=DONE.get(request.args.get("done", "")),
     )

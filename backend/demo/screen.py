@@ -16,7 +16,7 @@ from backend.demo.state import DemoState
 # Points are separated by blank lines; within one, lines are joined.
 _POINTS = """
 Click a task in the list ({predicted} have predictions). The best labeling is filled in; a span in
-[black on dark_orange]amber[/] could carry another label.
+[black on dark_orange]amber[/] needs a look; the rest may be left alone.
 
 The tabs above the text are the other labelings of the set, best first. You like one of them better? Open its menu
 (three dots), choose Duplicate Annotation, then Submit.

@@ -12,6 +12,7 @@ MAJORITY = "majority"
 
 SKIPPED = "skipped"
 BULK = "bulk"
+ACCEPTED = "accepted"  # by `surespan accept`: nobody looked (METHODS 12.4)
 WITHDRAWN = "withdrawn"
 
 
@@ -29,8 +30,9 @@ class Choice:
 def choose_label(annotations: Iterable[AnnotationRecord]) -> Choice:
     """Choose the label of a task: ground truth, else the most frequent span set, ties to the lowest annotation id.
 
-    The order of the annotations does not matter. Skips and bulk copies of predictions do not vote; where there is
-    nothing else, the label is not evidence and says so. Nothing is dropped for its content (METHODS 8.3).
+    The order of the annotations does not matter. Skips, bulk copies of predictions and what acceptance made do not
+    vote, the latter also when somebody edited it (METHODS 12.4); where there is nothing else, the label is not evidence
+    and says so. Nothing is dropped for its content (METHODS 8.3).
 
     >>> from datetime import UTC, datetime
     >>> when = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,13 +42,16 @@ def choose_label(annotations: Iterable[AnnotationRecord]) -> Choice:
     (1, 2)
     """
     everything = list(annotations)
-    people = [each for each in everything if not each.was_cancelled and not each.bulk]
+    people = [each for each in everything if not (each.was_cancelled or each.bulk or each.accepted)]
     if people:
         truths = [each for each in people if each.ground_truth]
         return _most_frequent(truths or people, exclusion=None)
-    copies = [each for each in everything if not each.was_cancelled]
-    if copies:
-        return _most_frequent(copies, exclusion=BULK)
+    for reason, copies in (
+        (ACCEPTED, [each for each in everything if each.accepted and not each.was_cancelled]),
+        (BULK, [each for each in everything if not each.was_cancelled]),
+    ):
+        if copies:
+            return _most_frequent(copies, exclusion=reason)
     if everything:
         first = min(everything, key=lambda each: each.annotation_id)
         return Choice(first, None, SKIPPED, 0, len(everything))

@@ -87,7 +87,10 @@ class EventRecord:
 
 @dataclass(frozen=True)
 class AnnotationRecord:
-    """One annotation as Label Studio described it. Spans are kept as a sorted set (METHODS 8.4)."""
+    """One annotation as Label Studio described it. Spans are kept as a sorted set (METHODS 8.4).
+
+    `accepted` is what we know and the server does not say: that acceptance made it (METHODS 12.4).
+    """
 
     annotation_id: int
     updated_at: datetime
@@ -102,6 +105,7 @@ class AnnotationRecord:
     origins: Mapping[str, int] = field(default_factory=dict)
     lead_time: float | None = None
     completed_by: int | None = None
+    accepted: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class LabelRecord:
     """The label of a task that counts, with where it comes from.
 
     `spans` is None where nobody confirmed anything; `exclusion` says why the label is not evidence
-    (`skipped`, `bulk`, `withdrawn`), None when it is.
+    (`skipped`, `bulk`, `accepted`, `withdrawn`), None when it is.
     """
 
     id: int
@@ -313,6 +317,39 @@ class Served:
     priority: float | None = None
     flags: int | None = None
     doubt: float | None = None
+
+
+@dataclass(frozen=True)
+class AcceptanceRecord:
+    """A decision about acceptance (METHODS 12.2); `level` is None where nothing may be accepted, and `why` says why.
+
+    `number` is its place among the project's decisions and `delta` the chance of error that it has spent. It rests on
+    `labels` blind labels, of which `below` have a doubt up to the level and lost `lost`; `share` of the project's
+    `tasks` are up to the level; `bound` is what the labels prove. `account` is the Label Studio user that accepts.
+    """
+
+    id: int
+    project_id: int
+    number: int
+    model_id: int
+    version_id: int | None
+    promise: str
+    max_error: str
+    delta: float
+    labels: int
+    tasks: int
+    level: float | None
+    share: float
+    below: int
+    lost: float
+    bound: float
+    why: str
+    decided_at: datetime
+    decided_by: str
+    account: int | None = None
+    acted_at: datetime | None = None
+    withdrawn_at: datetime | None = None
+    withdrawn_why: str | None = None
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,14 @@ from typing import NamedTuple
 
 from backend.domain.records import Draw
 
+AUDIT = "audit"
 FILE_STREAM = "file"
 UNSHOWN = "unshown"  # the stream of a task that was labelled although nothing of ours had been shown for it
 
 UNDRAWN = "undrawn"
 QUEUE = "queue"
 UNSHUFFLED = "sequential"
+LEFT_OVER = "left over"  # labelled after tasks were accepted: what is left is no random sample
 
 
 class Order(StrEnum):
@@ -61,12 +63,13 @@ class Sighting(NamedTuple):
 class OrderHistory:
     """What is known of a project's order over time. `since` is when the project was first heard of.
 
-    Make it with `order_history`, which sorts the sightings.
+    `accepted` is when tasks were first accepted unopened. Make it with `order_history`, which sorts the sightings.
     """
 
     since: datetime | None
     sightings: tuple[Sighting, ...] = ()
     shuffled: bool = False
+    accepted: datetime | None = None
 
 
 def uniforms(salt: str, project: str, task: str) -> Uniforms:
@@ -122,7 +125,7 @@ def draw_task(salt: str, project: str, task: str, *, order: Order | None, audit_
     drawn = uniforms(salt, project, task)
     if order is Order.REVIEW:
         if drawn.u < audit_share:
-            return Draw("audit", drawn.position, audit_share, blind=True)
+            return Draw(AUDIT, drawn.position, audit_share, blind=True)
         return Draw("queue", drawn.position, 1.0 - audit_share, blind=False)
     stream = "uniform" if order in {Order.UNIFORM, Order.SHUFFLED} else "sequential"
     return Draw(stream, drawn.position, 1.0, blind=drawn.u < blind)
@@ -141,12 +144,16 @@ def draw_unshown(salt: str, project: str, task: str) -> Draw:
 
 
 def order_history(
-    sightings: Iterable[Sighting], *, since: datetime | None = None, shuffled: bool = False
+    sightings: Iterable[Sighting],
+    *,
+    since: datetime | None = None,
+    shuffled: bool = False,
+    accepted: datetime | None = None,
 ) -> OrderHistory:
     """Return the history of these sightings, in order of time; of several at one moment the worst comes last."""
     rank = {order: i for i, order in enumerate(reversed(_WORST_FIRST))}
     ordered = sorted(set(sightings), key=lambda each: (each.at, rank[each.order]))
-    return OrderHistory(since, tuple(ordered), shuffled)
+    return OrderHistory(since, tuple(ordered), shuffled, accepted)
 
 
 def orders_at(history: OrderHistory, time: datetime) -> tuple[Order, ...]:
@@ -188,7 +195,8 @@ def exclusion_of(draw: Draw | None, history: OrderHistory, labelled_at: datetime
 
     `undrawn`: nothing was drawn, or nothing is known of the order at that time. `queue`: labelled while, or after,
     the model's doubt decided the order, and not blind; what is left of a collection after a review queue is no
-    random sample, so from then on only blind tasks count, for ever. `sequential`: in an order nobody vouches for.
+    random sample, so from then on only blind tasks count, for ever. `left over`: the same after tasks were accepted
+    unopened (METHODS 12.4). `sequential`: in an order nobody vouches for.
     Where two orders may have been in force, a label counts only if it does under both.
 
     >>> from datetime import UTC, datetime
@@ -212,4 +220,6 @@ def exclusion_of(draw: Draw | None, history: OrderHistory, labelled_at: datetime
     reviewed = Order.REVIEW in orders or (began is not None and labelled_at > began)
     if reviewed and not draw.blind:
         return QUEUE
+    if history.accepted is not None and labelled_at > history.accepted and not draw.blind:
+        return LEFT_OVER
     return UNSHUFFLED if Order.SEQUENTIAL in orders else None

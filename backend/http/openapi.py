@@ -105,6 +105,7 @@ def _own() -> Schema:
     }
     number = {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
     limit = _query("limit", {"type": "integer", "minimum": 1, "maximum": 500})
+    first = _query("evidence_first", {"type": "string", "enum": ["true", "false"]})
     asked = _object(
         ["text"],
         text=_TEXT,
@@ -122,6 +123,7 @@ def _own() -> Schema:
             "type": "boolean",
             "description": "Accepts that from now on only blind tasks of the project may set thresholds.",
         },
+        evidence_first={"type": "boolean", "description": "Drawn-blind tasks before all others."},
     )
     return {
         "/api/v1/openapi.json": {"get": _get("This document.", {"type": "object"})},
@@ -148,9 +150,11 @@ def _own() -> Schema:
                 [uid, _query("days", _WHOLE)],
             )
         },
-        "/api/v1/projects/{uid}/queue": {"get": _get("The same as /api/v1/queue for a project.", _QUEUE, [uid, limit])},
+        "/api/v1/projects/{uid}/queue": {
+            "get": _get("The same as /api/v1/queue for a project.", _QUEUE, [uid, limit, first])
+        },
         "/api/v1/queue": {
-            "get": _get("What to look at next, the most valuable first.", _QUEUE, [_needed("project"), limit])
+            "get": _get("What to look at next, the most valuable first.", _QUEUE, [_needed("project"), limit, first])
         },
         "/api/v1/queue/claims": {
             "post": _conflicting(
@@ -177,6 +181,36 @@ def _own() -> Schema:
                 ),
                 [uid, limit],
             )
+        },
+        "/api/v1/projects/{uid}/acceptance": {
+            "get": _get(
+                "The tasks that nobody needs to open: what the last decision allows, and what the next one needs.",
+                _object(
+                    ["project", "max_error", "of", "promise", "labels", "needed", "missing", "acceptable", "accepted"],
+                    project=_TEXT,
+                    max_error=_TEXT,
+                    of=_TEXT,
+                    promise=_TEXT,
+                    labels=_WHOLE,
+                    needed=_WHOLE,
+                    missing=_TEXT,
+                    acceptable=_WHOLE,
+                    accepted=_WHOLE,
+                    decisions=_list(_OBJECT),
+                ),
+                [uid, _query("max_error", _SHARE), _query("of", _OF)],
+            ),
+            "post": _post(
+                "Queues the decision that is due, and accepting on it unless it is a dry run.",
+                _object([], max_error=_SHARE, of=_OF, dry_run={"type": "boolean"}),
+                _object(["project", "job"], project=_TEXT, job=_WHOLE),
+            )
+            | {"parameters": [uid]},
+            "delete": _get(
+                "Queues taking back what was accepted and nobody has touched.",
+                _object(["project", "job"], project=_TEXT, job=_WHOLE),
+                [uid],
+            ),
         },
         "/api/v1/projects/{uid}/sync": {
             "get": _get(
@@ -246,6 +280,8 @@ def _post(summary: str, body: Schema, answer: Schema) -> Schema:
 
 _TEXT: Schema = {"type": "string"}
 _WHOLE: Schema = {"type": "integer"}
+_SHARE: Schema = {"type": "string", "maxLength": 20, "description": "A decimal number between 0 and 1."}
+_OF: Schema = {"type": "string", "enum": ["all", "accepted"]}
 _NUMBER: Schema = {"type": "number"}
 _OBJECT: Schema = {"type": "object"}
 _PROBLEM = _object(["error", "expected", "got", "hint"], error=_TEXT, expected=_TEXT, got=_TEXT, hint=_TEXT)

@@ -56,7 +56,14 @@ def _queue(service: Service, uid: str) -> dict[str, Any]:
         tasks = (
             []
             if model is None
-            else review_queue(session, project.id, model_id=model.id, settings=settings, limit=limit)
+            else review_queue(
+                session,
+                project.id,
+                model_id=model.id,
+                settings=settings,
+                limit=limit,
+                evidence_first=request.args.get("evidence_first") == "true",
+            )
         )
     return {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
 
@@ -77,6 +84,9 @@ def _claim(service: Service) -> dict[str, Any]:
     accept = body.get("review_order", False)
     if not isinstance(accept, bool):
         raise InvalidPayload("true or false under 'review_order'", kind_of(body, "review_order"))
+    evidence = body.get("evidence_first", False)
+    if not isinstance(evidence, bool):
+        raise InvalidPayload("true or false under 'evidence_first'", kind_of(body, "evidence_first"))
     with service.reads.read() as session:
         project, model = find_served(service, session, uid)
     tasks = []
@@ -91,6 +101,7 @@ def _claim(service: Service) -> dict[str, Any]:
                 limit=limit,
                 minutes=minutes,
                 accept_review=accept,
+                evidence_first=evidence,
             )
     return {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
 

@@ -8,7 +8,7 @@ order in which events are processed (docs/decisions/0007-ingest.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from backend.calibration.order import record_sampling
-from backend.domain.records import Draw, EventRecord, LabelChange, ProjectRecord, TaskRecord
+from backend.domain.records import AnnotationRecord, Draw, EventRecord, LabelChange, ProjectRecord, TaskRecord
 from backend.domain.streams import draw_unshown
 from backend.domain.target import Target, TextTag
 from backend.errors import InvalidLabelConfig
@@ -24,6 +24,7 @@ from backend.jobs.kinds import queue_refit
 from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id
 from backend.labelstudio.config import LabelConfig, parse_config
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, join_uid, kind_of, read_tasks, read_time
+from backend.store.acceptance import is_accepted, name_annotation
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import EventOutcome, append_events
 from backend.store.labels import delete_annotation, delete_tasks, lock_annotated, record_annotation
@@ -71,6 +72,7 @@ class Ingest:
             return EventOutcome.SKIPPED
         record = read_annotation(annotations, control=ours.name)
         task = self._task(session, project, ours, tasks, annotations or {})
+        record = mark_accepted(session, project, record, task=task.external_id)
         for change in record_annotation(session, task.id, record, event_id=event.id):
             self._tell(project, change)
         return EventOutcome.DONE
@@ -238,6 +240,27 @@ def read_project_uid(project: object) -> str:
     if isinstance(project, bool) or not isinstance(project, int | str) or not str(project).strip():
         raise InvalidPayload("the project of an event as an object with 'id'", describe_kind(project))
     return str(project).strip()[:100]
+
+
+def mark_accepted(
+    session: Session, project: ProjectRecord, annotation: AnnotationRecord, *, task: str
+) -> AnnotationRecord:
+    """Return an annotation with whether acceptance made it, and note its number if so (METHODS 12.4).
+
+    The webhook may come before the process that sent the annotation knows that the server took it.
+    """
+    ours = is_accepted(
+        session,
+        project.id,
+        task=task,
+        annotation_id=annotation.annotation_id,
+        unique_id=annotation.unique_id,
+        by=annotation.completed_by,
+        timed=annotation.lead_time is not None,
+    )
+    if ours and annotation.unique_id is not None:
+        name_annotation(session, annotation.unique_id, annotation_id=annotation.annotation_id)
+    return replace(annotation, accepted=True) if ours else annotation
 
 
 def _drawn(session: Session, project: ProjectRecord, task: TaskRecord) -> Draw | None:

@@ -18,6 +18,8 @@ class Kind(StrEnum):
     RESCORE = "rescore"  # score a project's labels under a new model, refit, and let it serve
     SECOND_LOOKS = "second-looks"  # list the confirmed labels that are probably wrong
     SYNC = "sync"  # take in what webhooks did not deliver
+    ACCEPT = "accept"  # decide which tasks nobody needs to open, and accept them
+    WITHDRAW = "withdraw"  # take back what was accepted and nobody has touched
     RECONSIDER = "reconsider"  # decide again which of a project's rows may calibrate
 
 
@@ -58,6 +60,20 @@ def queue_sync(session: Session, project: ProjectRecord) -> int:
 def queue_reconsider(session: Session, project: ProjectRecord) -> int:
     """Ask that it be decided again which rows of the project may calibrate; returns the id of the job."""
     return _queue(session, Kind.RECONSIDER, project)
+
+
+def queue_accept(
+    session: Session, project: ProjectRecord, *, max_error: str, promise: str, who: str, dry_run: bool = False
+) -> int:
+    """Ask for a decision about acceptance, and unless it is a dry run that it be acted on; returns the job's id."""
+    return _queue(
+        session, Kind.ACCEPT, project, max_error=max_error, promise=promise, who=who, dry_run="yes" if dry_run else ""
+    )
+
+
+def queue_withdraw(session: Session, project: ProjectRecord, *, reason: str) -> int:
+    """Ask that what was accepted be taken back where nobody has touched it; returns the id of the job."""
+    return _queue(session, Kind.WITHDRAW, project, reason=reason)
 
 
 def is_pending(session: Session, kind: Kind, project: ProjectRecord) -> bool:

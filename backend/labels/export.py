@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 from sqlalchemy.orm import Session
 
+from backend.domain.label_choice import ACCEPTED
 from backend.domain.records import ProjectRecord, TextSpan
 from backend.errors import InvalidLabelConfig
 from backend.labelstudio.config import Control, LabelConfig, parse_config
-from backend.store.confirmed import ConfirmedLabel, confirmed_labels, count_unconfirmed, project_classes
+from backend.store.confirmed import EXCLUDE, ConfirmedLabel, confirmed_labels, count_unconfirmed, project_classes
 from backend.tagger.readers.label_studio import FLAG_CONTROL
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tokens import tokenize
@@ -90,6 +91,7 @@ def export(
     provenance: bool = False,
     control: str | None = None,
     classes: Mapping[str, str] | None = None,
+    accepted: str = EXCLUDE,
 ) -> tuple[Iterator[str], Report]:
     """Return the lines of an export, made while they are read, and the report that fills up meanwhile.
 
@@ -99,10 +101,14 @@ def export(
         provenance: say task, annotation, who, when, evidence, exclusion and votes as well.
         control: the Labels control that holds the entities, for the Label Studio form; found if not given.
         classes: what to write in place of a label; labels are written as the label config calls them otherwise.
+        accepted: `exclude` what acceptance made, `include` it, or write it `only`. It is marked wherever it is written.
     """
-    report = Report(left_out=Counter(count_unconfirmed(session, project.id)))
+    unconfirmed = count_unconfirmed(session, project.id)
+    if accepted != EXCLUDE:
+        unconfirmed.pop(ACCEPTED, None)
+    report = Report(left_out=Counter(unconfirmed))
     names = find_names(session, project, control=control) if form is Format.LABEL_STUDIO else TaskNames()
-    labels = (_renamed(label, classes or {}) for label in _all(session, project))
+    labels = (_renamed(label, classes or {}) for label in _all(session, project, accepted))
     return write_lines(labels, report, form=form, provenance=provenance, names=names), report
 
 
@@ -133,9 +139,9 @@ def write_lines(
             yield from lines
 
 
-def _all(session: Session, project: ProjectRecord) -> Iterator[ConfirmedLabel]:
+def _all(session: Session, project: ProjectRecord, accepted: str) -> Iterator[ConfirmedLabel]:
     after = 0
-    while page := confirmed_labels(session, project.id, after=after, limit=PAGE):
+    while page := confirmed_labels(session, project.id, after=after, limit=PAGE, accepted=accepted):
         after = page[-1].id
         yield from page
 
@@ -179,7 +185,8 @@ class _Conll:
         changed["white space at the edges of spans"] += edges
         middle = "".join(f"{value}\t" for value in _provenance(label)) if self._provenance else ""
         lines = [f"{word}\t{middle}{tag}\n" for word, tag in zip(words, tags, strict=True)]
-        return [*self._language(label), *lines, "\n"]
+        mark = ["# accepted = true\n"] if label.accepted else []
+        return [*self._language(label), *mark, *lines, "\n"]
 
     def _language(self, label: ConfirmedLabel) -> list[str]:
         if not label.language:
@@ -235,6 +242,8 @@ def _minimal(label: ConfirmedLabel, *, provenance: bool) -> str:
     if label.language:
         line["language"] = label.language
     line["label"] = [_value(span, text) for span in label.spans]
+    if label.accepted:
+        line["accepted"] = True
     if provenance:
         line |= {
             "annotation_id": label.annotation_id,
@@ -275,6 +284,8 @@ def _task(label: ConfirmedLabel, names: TaskNames, *, provenance: bool) -> str:
         for number, span in enumerate(label.spans)
     ]
     annotation: dict[str, object] = {"was_cancelled": False, "ground_truth": label.ground_truth, "result": results}
+    if label.accepted:
+        annotation["accepted"] = True
     if provenance:
         annotation |= {
             "id": label.annotation_id,

@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from backend.domain.records import LabelRecord, ProjectRecord, TaskRecord
+from backend.domain.streams import AUDIT
 from backend.errors import InvalidLabelConfig, NotFound
 from backend.jobs.kinds import queue_rescore
 from backend.labelstudio.config import parse_config
@@ -25,7 +26,6 @@ from backend.tagger.readers import LabelledText
 from backend.tagger.training_data import Material
 
 _PAGE = 500
-_AUDIT = "audit"  # a stream of `backend.domain.streams`
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def unusable(label: LabelRecord, task: TaskRecord) -> str | None:
         return label.exclusion or "unconfirmed"
     if task.deleted:
         return "deleted"
-    if task.draw is not None and (task.draw.blind or task.draw.stream == _AUDIT):
+    if task.draw is not None and (task.draw.blind or task.draw.stream == AUDIT):
         return "audit or blind: kept for calibration"
     return "without its text" if task.text is None else None
 

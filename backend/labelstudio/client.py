@@ -240,6 +240,22 @@ class LabelStudio:
         answer = self.http.call("POST", f"/api/projects/{project}/import/predictions", body=body, bulk=True)
         return int(answer["created"])
 
+    # Annotations
+
+    def create_annotation(self, task: int, annotation: Mapping[str, Any]) -> Json:
+        """Make an annotation of a task, and return it. One with a `unique_id` that is there already is refused: 409."""
+        answer: Json = self.http.call("POST", f"/api/tasks/{task}/annotations/", body=dict(annotation))
+        return answer
+
+    def annotation(self, number: int) -> Json:
+        """Return an annotation."""
+        answer: Json = self.http.call("GET", f"/api/annotations/{number}/")
+        return answer
+
+    def delete_annotation(self, number: int) -> None:
+        """Remove one annotation: the server has no call for several that leaves what others made on a task alone."""
+        self.http.call("DELETE", f"/api/annotations/{number}/")
+
     def delete_prediction(self, number: int) -> None:
         """Remove one prediction."""
         self.http.call("DELETE", f"/api/predictions/{number}/")

@@ -8,6 +8,7 @@ from backend.domain.streams import Order, order_of
 from backend.labelstudio.client import where
 
 REVIEW_FIRST, BLIND_AUDIT, DONE = "Review first", "Blind audit", "Done"
+ACCEPTED, EVIDENCE_FIRST = "Accepted", "Evidence first"
 
 _MOST_NAMED = 100  # tasks that a tab names; the browser draws a row of controls for each
 
@@ -67,6 +68,21 @@ def tabs_for(sampling: str) -> dict[str, dict[str, Any]]:
     first = {REVIEW_FIRST: _tab(REVIEW_FIRST, order="tasks:predictions_score", filters=unlabelled)}
     done = {DONE: _tab(DONE, order="-tasks:completed_at", filters=[where("total_annotations", "greater", 0)])}
     return (first if order_of(sampling) is Order.REVIEW else {}) | done
+
+
+def accepted_tab(account: int) -> dict[str, Any]:
+    """Return the tab of what an account has accepted, the newest first.
+
+    By annotator: a labeling without entities carries no region that could be marked.
+    """
+    by = {"filter": "filter:tasks:annotators", "operator": "contains", "type": "List", "value": account}
+    return _tab(ACCEPTED, order="-tasks:completed_at", filters=[by])
+
+
+def evidence_tab(tasks: list[int]) -> dict[str, Any]:
+    """Return the tab of drawn-blind tasks that wait for a label, for a label stream that asks for those first."""
+    ids = [where("id", "equal", task) for task in sorted(tasks)[:_MOST_NAMED]]
+    return _tab(EVIDENCE_FIRST, order="tasks:id", filters=ids) | {"filters": {"conjunction": "or", "items": ids}}
 
 
 def blind_tab(tasks: list[int]) -> dict[str, Any]:

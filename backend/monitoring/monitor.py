@@ -45,7 +45,7 @@ from backend.store.monitor import (
     rows_after,
     save_monitor,
 )
-from backend.store.rows import row_entities, task_units
+from backend.store.rows import task_entities, task_units
 from backend.store.served import served_before
 from backend.store.thresholds import adaptive_versions
 from conformal.errors import InvalidThresholds
@@ -168,12 +168,13 @@ class Monitor:
         version = None if served.version_id is None else self._versions.record(session, served.version_id)
         alpha = served.alpha or (None if version is None else version.alpha) or project.alpha or self._alpha
         units = task_units(session, row.task_id, model_id=model.id)
+        entities = task_entities(session, row.task_id, model_id=model.id)
         finding = judge_set(
             served,
             [LabelledUnit(unit.stratum, unit.scores) for unit in units],
             draw=lambda pool: hash_u("", project.uid, row.external_id, pool, "judged"),
             spans=[TextSpan(start, end, names.get(said, said)) for start, end, said in label.spans],
-            entities=[entity for unit in units for entity in row_entities(session, unit.id)],
+            entities=[entity for unit in units for entity in entities.get(unit.id, ())],
             method=self._method if version is None else version.method,
             calibration=self._calibration(version, starter),
             alpha=alpha,

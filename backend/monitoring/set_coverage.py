@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -106,7 +107,6 @@ def _judge_sets(
     calibration: Calibration | None,
     alpha: str,
 ) -> Finding:
-    best = set(listed.best)
     classes: dict[str, tuple[int, int]] = {}
     flags: dict[str, int] = {}
     if calibration is not None and not calibration.thresholds.entity_method.needs_rank:
@@ -122,7 +122,8 @@ def _judge_sets(
                 else risk_flags(unit.ranked, promise.level or EARLIER_FLOOR)
             )
         ]
-        flags = dict(Counter(_fate(span, best, set(spans)) for span in doubtful))
+        proposed, confirmed = _labels_at(listed.best), _labels_at(spans)
+        flags = dict(Counter(_fate(proposed.get(at, set()), confirmed.get(at, set())) for at in doubtful))
     accepted = all(unit.scores.rank <= 1 for unit in units)
     about = (served.stratum, served.pool, served.n, served.guarantee)
     if len(units) == len(listed.units) == 1:
@@ -133,8 +134,10 @@ def _judge_sets(
         # What served is not at hand, or cut the text otherwise.
         unknown = JudgedUnit(*about, None, served.is_open, served.set_size)
         return Finding((unknown,), None, accepted, classes, flags, units=(0, 0))
+    strata = tuple(sorted({each.stratum for each in listed.units}))
     judged = [
-        judge_unit(each, held, listed, calibration, alpha=alpha) for each, held in zip(units, listed.units, strict=True)
+        judge_unit(each, held, calibration, beside=strata, alpha=alpha)
+        for each, held in zip(units, listed.units, strict=True)
     ]
     known = [each.covered for each in judged if each.covered is not None]
     pools: dict[str, list[JudgedUnit]] = {}
@@ -166,10 +169,12 @@ def _is_shown(units: Sequence[LabelledUnit], listed: RankedText, sizes: Sequence
 
 
 def judge_unit(
-    unit: LabelledUnit, held: RankedUnit, listed: RankedText, calibration: Calibration, *, alpha: str
+    unit: LabelledUnit, held: RankedUnit, calibration: Calibration, *, beside: tuple[str, ...], alpha: str
 ) -> JudgedUnit:
-    """Judge the set of one unit of several: it is cut again from the list that was stored with it."""
-    beside = tuple(sorted({each.stratum for each in listed.units}))
+    """Judge the set of one unit of several: it is cut again from the list that was stored with it.
+
+    `beside` are the strata of all units of the text.
+    """
     fallback = None if calibration.fallback is None else calibration.fallback.thresholds
     answering = answering_thresholds(calibration.thresholds, fallback, stratum=held.stratum, beside=beside)
     pool, method = answering.pool(held.stratum, beside=beside), answering.method
@@ -272,10 +277,16 @@ def flagged(listed: RankedList, calibration: Calibration, *, alpha: str) -> list
     return [kept.keys[i] for i in np.flatnonzero(doubtful).tolist()]
 
 
-def _fate(bounds: tuple[int, int], best: set[TextSpan], label: set[TextSpan]) -> str:
+def _labels_at(spans: Iterable[TextSpan]) -> dict[tuple[int, int], set[str]]:
+    """Return the labels of each place in a text."""
+    labels: dict[tuple[int, int], set[str]] = {}
+    for start, end, label in spans:
+        labels.setdefault((start, end), set()).add(label)
+    return labels
+
+
+def _fate(proposed: AbstractSet[str], confirmed: AbstractSet[str]) -> str:
     """Say what became of a flagged span: `kept`, `relabelled`, `removed`, `added`, or `left` as no entity."""
-    proposed = {span.label for span in best if (span.start, span.end) == bounds}
-    confirmed = {span.label for span in label if (span.start, span.end) == bounds}
     if proposed:
         return KEPT if proposed & confirmed else RELABELLED if confirmed else REMOVED
     return ADDED if confirmed else LEFT

@@ -83,6 +83,7 @@ def preannotate_file(settings: Settings, wanted: Wanted, *, engine: Engine, prog
         "model version": predictor.model_version,
         "label config": target.digest,
         "alpha": settings.alpha,
+        "flags": None if settings.risk_rule is None else [settings.max_error, settings.max_error_sure],
         "most shown": settings.max_shown,
         "most sequences": settings.max_sequences,
         "longest text": settings.max_text,

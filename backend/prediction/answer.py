@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.domain.flag_rule import FlagPromise
-from backend.domain.priority import doubt_of, goes_first, priority_of, review_value
+from backend.domain.precedence import in_pieces
+from backend.domain.priority import doubt_of, goes_first, priority_of, review_value, value_per_look
 from backend.domain.ranked import Candidate, Labeling, RankedList, RankedText, RankedUnit, one_unit
 from backend.prediction.prediction import DecodedUnit, DoubtfulSpan, Prediction, count_places
 from backend.store.packed_lists import pack_ranked
@@ -21,7 +23,7 @@ FEWEST = 6
 class Answer:
     """Everything that is said about one text, under one threshold version.
 
-    `value` is what a look at the task is worth (`backend.domain.priority.review_value`). `units` are how many sentences
+    `value` is what a look at the task is worth (`backend.domain.priority`). `units` are how many sentences
     (or whole texts) sets were made for; `set_size` is the product of theirs, any whole number; `empty` says that one of
     them is empty. `flags` is what the flags promise, `places` how many they mark; `doubt` says how likely the best
     labeling is to have an error, of a text of several units which share of it is expected to be wrong (METHODS 12.1).
@@ -100,10 +102,17 @@ def answer_of(prediction: Prediction) -> Answer:
         flags=prediction.flags,
         places=count_places(spans),
         doubt=doubt_of(ranked),
-        value=review_value(
-            ranked, flags=sum(span.flagged for span in spans), novelty=1.0 - labelings[0].p_value if labelings else 0.0
-        ),
+        value=_value(prediction, ranked, spans, labelings),
     )
+
+
+def _value(
+    prediction: Prediction, ranked: RankedText, spans: Sequence[DoubtfulSpan], labelings: Sequence[Labeling]
+) -> float:
+    if prediction.flags is not None:
+        return value_per_look(ranked, level=prediction.flags.level, places=count_places(spans))
+    novelty = 1.0 - labelings[0].p_value if labelings else 0.0
+    return review_value(ranked, flags=sum(span.flagged for span in spans), novelty=novelty)
 
 
 def _ranked_text(prediction: Prediction) -> RankedText:
@@ -118,7 +127,7 @@ def _ranked_text(prediction: Prediction) -> RankedText:
     return RankedText(
         tuple(
             RankedUnit(start, end, unit.stratum, _ranked_list(prediction, unit, least=math.log(LEAST)))
-            for (start, end), unit in zip(decoded.char_bounds(), decoded.units, strict=True)
+            for (start, end), unit in in_pieces(zip(decoded.char_bounds(), decoded.units, strict=True))
         ),
         floor=FLOOR,
     )

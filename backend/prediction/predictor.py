@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from backend.domain.flag_rule import FlagPromise
 from backend.domain.guarantee import Guarantee
+from backend.domain.precedence import in_pieces
 from backend.domain.records import TextSpan
 from backend.prediction.calibration import Calibration
 from backend.prediction.constraints import constrain
@@ -114,7 +115,7 @@ class Predictor:
                 candidates=unit.candidates,
                 flag_level=None if flags is None else flags.level,
             )
-            for i, unit in enumerate(decoded.units)
+            for i, unit in enumerate(in_pieces(decoded.units))
         ]
         return Prediction(
             decoded,
@@ -143,19 +144,19 @@ class Predictor:
         ]
         potentials = [chain for text in chains for chain in text]
         ranked = [Ranked.of(best) for best in kbest(potentials, max(self.max_shown, LISTED))]
-        best = [space.spans(each.labels[0]) for each in ranked]
+        best = [space.spans(each.labels[0]) for each in in_pieces(ranked)]
         method = thresholds.entity_method
         candidates: list[Candidates]
         if method.top_k is not None:
             candidates = [
                 text_candidates(each, space, thresholds=thresholds, best=spans)
-                for each, spans in zip(potentials, best, strict=True)
+                for each, spans in in_pieces(zip(potentials, best, strict=True))
             ]
         else:
             marginals = entity_marginals(potentials, space, floor=listing_floor(space, method.p_min))
             candidates = [
                 with_ranks(candidate_spans(each, space, p_min=method.p_min, extra=spans, floor=FLOOR), of, method)
-                for each, spans, of in zip(marginals, best, potentials, strict=True)
+                for each, spans, of in in_pieces(zip(marginals, best, potentials, strict=True))
             ]
         cell, units = thresholds.strata.cell, iter(zip(ranked, candidates, strict=True))
         return [

@@ -5,9 +5,11 @@ One way for all who need it: the starter calibration, `surespan calibrate`, conf
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from backend.domain.precedence import in_pieces
 from backend.domain.records import TextSpan
 from backend.tagger.readers.types import LabelledText
 from backend.tagger.spans import Alignment, to_char_spans, to_token_spans
@@ -104,26 +106,20 @@ def _score(
         text.spans, tagged.tokens, text=text.text, boundaries=tagged.boundaries, classes=space.classes
     )
     bounds, chars = tagged.units, tagged.char_bounds()
-    touched = [_touched(item.span, chars) for item in alignment.inexpressible]
+    held, crossed, begun = _by_unit(alignment, bounds, chars)
     units: list[ScoredUnit] = []
     for number, ((start, end), (first, last), chain) in enumerate(
-        zip(bounds, chars, tagged.unit_chains(), strict=True)
+        in_pieces(zip(bounds, chars, tagged.unit_chains(), strict=True))
     ):
-        here = [item.span for item, at in zip(alignment.inexpressible, touched, strict=True) if number in at]
-        # A span that crosses is one entity: it is a row of the unit in which it begins.
-        mine = [item.span for item, at in zip(alignment.inexpressible, touched, strict=True) if number == at[0]]
+        mine = begun.get(number, [])
         lost = tuple(span for span in mine if span.label in space.classes)
-        spans = [
-            Span(span.start - start, span.end - start, span.label)
-            for span in alignment.spans
-            if start <= span.start < end
-        ]
+        spans = [Span(span.start - start, span.end - start, span.label) for span in held.get(number, [])]
         scores = score_unit(
             chain,
             space,
             spans=spans,
             lost=[span.label for span in lost],
-            inexpressible=bool(here),
+            inexpressible=number in crossed,
             task=task,
             unit=number,
             p_min=p_min,
@@ -143,7 +139,7 @@ def _errors(text: LabelledText, units: Sequence[ScoredUnit], space: LabelSpace) 
     starts: list[int] = []
     ends: list[int] = []
     doubts: list[float] = []
-    for unit in units:
+    for unit in in_pieces(units):
         scores, tokens = unit.scores, unit.tokens
         best += to_char_spans(scores.best, tokens)
         if scores.listed is not None:
@@ -156,11 +152,34 @@ def _errors(text: LabelledText, units: Sequence[ScoredUnit], space: LabelSpace) 
     return find_errors(true, best, starts=starts, ends=ends, doubts=doubts)
 
 
-def _touched(span: TextSpan, bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the units that a span touches, at least one: what lies outside the text belongs to the nearest."""
-    held = [i for i, (start, end) in enumerate(bounds) if span.start < end and span.end > start]
-    return held or [
-        0
-        if span.start <= bounds[0][0]
-        else next((i for i, (start, end) in enumerate(bounds) if start <= span.start < end), len(bounds) - 1)
-    ]
+def _by_unit(
+    alignment: Alignment, bounds: Sequence[tuple[int, int]], chars: Sequence[tuple[int, int]]
+) -> tuple[dict[int, list[Span]], set[int], dict[int, list[TextSpan]]]:
+    """Return what each unit holds of a label, in time that grows with the text and not with its square.
+
+    That is, by unit: the spans on token bounds that begin there; the units that any other span touches; and those other
+    spans by the unit they begin in, because one that crosses is one entity, and a row of that unit.
+    """
+    token_starts, char_starts = [start for start, _ in bounds], [start for start, _ in chars]
+    held: dict[int, list[Span]] = {}
+    for span in alignment.spans:
+        held.setdefault(bisect_right(token_starts, span.start) - 1, []).append(span)
+    crossed: set[int] = set()
+    begun: dict[int, list[TextSpan]] = {}
+    for item in alignment.inexpressible:
+        touched = _touched(item.span, chars, char_starts)
+        crossed.update(touched)
+        begun.setdefault(touched[0], []).append(item.span)
+    return held, crossed, begun
+
+
+def _touched(span: TextSpan, chars: Sequence[tuple[int, int]], starts: Sequence[int]) -> range:
+    """Return the units that a span touches, at least one: what lies outside the text belongs to the nearest.
+
+    >>> chars = [(0, 4), (4, 9), (9, 12)]
+    >>> [list(_touched(TextSpan(*at, "PER"), chars, [0, 4, 9])) for at in ((2, 5), (4, 9), (-5, -2), (20, 30), (4, 4))]
+    [[0, 1], [1], [0], [2], [1]]
+    """
+    first = min(max(0, bisect_right(starts, span.start) - 1), len(chars) - 1)
+    last = max(first, bisect_left(starts, span.end) - 1)
+    return range(first, last + 1)

@@ -14,7 +14,7 @@ from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import LabelStudioError
 from backend.jobs.context import WorkContext
 from backend.labelstudio.client import PICKED, Json, LabelStudio, project_uid, where
-from backend.labelstudio.tabs import BLIND_AUDIT, REVIEW_FIRST, blind_tab, tabs_for
+from backend.labelstudio.tabs import BLIND_AUDIT, EVIDENCE_FIRST, REVIEW_FIRST, blind_tab, evidence_tab, tabs_for
 from backend.labelstudio.versions import base_version
 from backend.models.views import View, Views
 from backend.prediction.stopwatch import Stopwatch
@@ -384,8 +384,9 @@ class _Publishing:
         tab = blind_tab(blind)
         if blind and known.get(BLIND_AUDIT) not in there:
             known[BLIND_AUDIT] = int(self._client.create_view(self._number, tab)["id"])
-        elif blind and there[known[BLIND_AUDIT]]["data"].get("filters") != tab["filters"]:
-            self._client.update_view(known[BLIND_AUDIT], project=self._number, data=tab)
+        for name, fresh in ((BLIND_AUDIT, tab), (EVIDENCE_FIRST, evidence_tab(blind))):
+            if blind and known.get(name) in there and there[known[name]]["data"].get("filters") != fresh["filters"]:
+                self._client.update_view(known[name], project=self._number, data=fresh)
         if REVIEW_FIRST in wanted and known.get(REVIEW_FIRST) not in there:
             known[REVIEW_FIRST] = int(self._client.create_view(self._number, wanted[REVIEW_FIRST])["id"])
 

@@ -39,15 +39,20 @@ SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # of a lease
 
 
 def review_queue(
-    session: Session, project_id: int, *, model_id: int, settings: Settings, limit: int
+    session: Session, project_id: int, *, model_id: int, settings: Settings, limit: int, evidence_first: bool = False
 ) -> list[QueuedTask]:
     """Return what to look at next: labelled tasks, claimed ones and those somebody has open are left out.
 
     Empty and open sets come first, then the order of `domain.priority.review_value`. Blind tasks stand
-    at random positions.
+    at random positions; with `evidence_first` before all others.
     """
     return next_tasks(
-        session, project_id, model_id=model_id, limit=limit, idle_since=datetime.now(UTC) - at_work(settings)
+        session,
+        project_id,
+        model_id=model_id,
+        limit=limit,
+        idle_since=datetime.now(UTC) - at_work(settings),
+        evidence_first=evidence_first,
     )
 
 
@@ -61,6 +66,7 @@ def claim(
     limit: int,
     minutes: float | None = None,
     accept_review: bool = False,
+    evidence_first: bool = False,
 ) -> list[QueuedTask]:
     """Lease the next tasks of the queue to an annotator, for `minutes` (otherwise as long as a task counts as at work).
 
@@ -84,6 +90,7 @@ def claim(
             limit=limit,
             until=now + lease,
             idle_since=now - at_work(settings),
+            evidence_first=evidence_first,
         )
 
     return store.run(take)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
+from backend.domain.precedence import LONG, PROCESS
 from backend.domain.text import text_hash
 from backend.errors import BackendError
 from backend.labelstudio.interactive import read_given
@@ -33,7 +34,6 @@ _log = logging.getLogger(__name__)
 Key = tuple[object, ...]
 
 RECORD_AGAIN = 600.0  # seconds after which a task that is served again, unchanged, is recorded again
-LONG = 10_000  # characters of a text beyond which it takes a good part of a second
 _REMEMBERED = 50_000
 
 
@@ -105,6 +105,14 @@ class ChunkPredictor:
         watch = Stopwatch()
         view = chunk.view
         questions: list[Question | None] = [self._ask(view, task) for task in chunk.tasks]
+        with PROCESS.work(_longest([each.text for each in questions if each is not None])):
+            entries = self._entries(chunk, questions, watch)
+        for stage, seconds in watch.seconds.items():
+            self._measures.stages.labels(stage).inc(seconds)
+        return entries
+
+    def _entries(self, chunk: Chunk, questions: Sequence[Question | None], watch: Stopwatch) -> list[list[Result]]:
+        view = chunk.view
         asked = [each for each in questions if each is not None]
         shown = self._present(view.project, [_met(each) for each in asked])
         answers = self._ready(chunk, asked)
@@ -128,13 +136,10 @@ class ChunkPredictor:
             # Before anyone sees it: the draw that is kept decides what is shown.
             recorded = iter(self._record(chunk, answered))
         with watch.measure("rendering"):
-            entries = [
+            return [
                 render_empty(view.model_version) if each is None else self._entry(view, next(recorded))
                 for each in questions
             ]
-        for stage, seconds in watch.seconds.items():
-            self._measures.stages.labels(stage).inc(seconds)
-        return entries
 
     def close(self) -> None:
         """Write what is left of the record."""
@@ -165,7 +170,7 @@ class ChunkPredictor:
             return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
         try:
-            with self._lane([asked.text]).turn(view.project):
+            with PROCESS.work(len(asked.text)), self._lane([asked.text]).turn(view.project):
                 (prediction,) = view.predictor.predict(
                     [asked.text], languages=[asked.task.language], fixed=[given.fixed]
                 )
@@ -191,7 +196,7 @@ class ChunkPredictor:
 
     def _lane(self, texts: Sequence[str]) -> FairGate:
         """Return the gate for these texts: long ones wait for one another, and short ones never for them."""
-        return self._long_gate if max(map(len, texts), default=0) > LONG else self._gate
+        return self._long_gate if _longest(texts) > LONG else self._gate
 
     def _ask(self, view: View, task: TaskIn | None) -> Question | None:
         tag = view.target.text
@@ -350,6 +355,10 @@ class ChunkPredictor:
     def _count(self, source: str, count: int) -> None:
         if count:
             self._measures.predicted.labels(source).inc(count)
+
+
+def _longest(texts: Sequence[str]) -> int:
+    return max(map(len, texts), default=0)
 
 
 def _met(asked: Question) -> Met:

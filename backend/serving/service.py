@@ -14,6 +14,7 @@ from cachetools import LRUCache
 from sqlalchemy.orm import Session
 
 from backend.calibration.model_change import queue_rescores
+from backend.domain.precedence import LONG
 from backend.errors import BackendError
 from backend.jobs.kinds import queue_refit
 from backend.labelstudio.payloads import PredictIn, SetupIn
@@ -24,7 +25,7 @@ from backend.prediction.answer import Answer
 from backend.serving.admission import Admission
 from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
-from backend.serving.chunks import LONG, Chunk, ChunkPredictor
+from backend.serving.chunks import Chunk, ChunkPredictor
 from backend.serving.inbox import DELIVERIES, Inbox
 from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks, Present

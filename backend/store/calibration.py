@@ -10,6 +10,7 @@ forward pass costs far more.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -22,7 +23,7 @@ from backend.errors import InvalidScores, StoreConflict
 from backend.store.engine import database_now
 from backend.store.judgements import kind_of, rekind_judgement, retract_judgement
 from backend.store.monitor import forget_drift
-from backend.store.rows import StoredRow, column_values, row_entities, row_errors, task_units
+from backend.store.rows import StoredRow, column_values, row_errors, task_entities, task_units
 from backend.store.tables import (
     CalibrationCell,
     CalibrationHead,
@@ -34,6 +35,8 @@ from backend.store.tables import (
     Task,
 )
 from backend.store.upsert import get_or_create, insert
+
+_MANY = 1_000  # ids in one statement
 
 
 def record_scores(
@@ -110,7 +113,7 @@ def record_units(
     live = task_units(session, task_id, model_id=model_id)
     within = {"evidence": evidence, "exclusion": exclusion or ""}
     if live:
-        same = _are_same(session, live, units, within | {"label_revision": label_revision, "weight": weight})
+        same = _are_same(session, model_id, live, units, within | {"label_revision": label_revision, "weight": weight})
         known = row_errors(session, live[0])
         if same and known in (None, errors):
             _place(session, live, units)
@@ -124,46 +127,43 @@ def record_units(
             forget_drift(session, project_id, model_id=model_id)
         if live[0].label_revision == label_revision:  # the same label, worth something else
             rekind_judgement(session, task_id, model_id=model_id, kind=kind_of(evidence, exclusion))
-    now = database_now(session)
-    for number, unit in enumerate(units):
-        cell = within | {"stratum": unit.stratum}
-        infinite = math.isinf(unit.scores.nll)
-        fresh = CalibrationScore(
-            task_id=task_id,
-            model_id=model_id,
-            cell_id=_count_one(session, project_id, model_id, cell, infinite=infinite, first=number == 0),
-            unit=number,
-            start=unit.start,
-            stop=unit.end,
-            drawn=unit.drawn,
-            label_revision=label_revision,
-            weight=weight + 0.0,
-            added_at_revision=revision + 1,
-            created_at=now,
-            **column_values(unit.scores),
-        )
-        session.add(fresh)
-        session.flush()
-        if unit.entities:
-            rows = [{"score_id": fresh.id} | column_values(entity) for entity in _sorted(unit.entities)]
-            session.execute(sa.insert(EntityScore), rows)
-        if number == 0 and errors is not None:
-            _write_errors(session, fresh.id, errors)
+    cells = _count_units(session, project_id, model_id, units, within)
+    shared: dict[str, object] = {"task_id": task_id, "model_id": model_id, "label_revision": label_revision}
+    shared |= {"weight": weight + 0.0, "added_at_revision": revision + 1, "created_at": database_now(session)}
+    # A text of a megabyte has thousands of units: a few statements, not a few for each of them.
+    fresh = [
+        shared
+        | {"cell_id": cells[unit.stratum], "unit": number, "start": unit.start, "stop": unit.end, "drawn": unit.drawn}
+        | column_values(unit.scores)
+        for number, unit in enumerate(units)
+    ]
+    made = session.execute(sa.insert(CalibrationScore).returning(CalibrationScore.unit, CalibrationScore.id), fresh)
+    ids = {int(number): int(row_id) for number, row_id in made.all()}
+    rows = [
+        {"score_id": ids[number]} | column_values(entity)
+        for number, unit in enumerate(units)
+        for entity in _sorted(unit.entities)
+    ]
+    if rows:
+        session.execute(sa.insert(EntityScore), rows)
+    if errors is not None:
+        _write_errors(session, ids[0], errors)
     _advance_head(session, project_id, model_id, revision + 1)
     return True
 
 
 def _are_same(
-    session: Session, live: Sequence[StoredRow], units: Sequence[UnitRow], shared: Mapping[str, object]
+    session: Session, model_id: int, live: Sequence[StoredRow], units: Sequence[UnitRow], shared: Mapping[str, object]
 ) -> bool:
     """Whether live rows say what these units say; rows from before there were units have no place in the text yet."""
     if len(live) != len(units) or any(getattr(row, name) != value for row in live for name, value in shared.items()):
         return False
+    entities = task_entities(session, live[0].task_id, model_id=model_id)
     return all(
         row.is_counted
         and (row.stratum, row.scores) == (unit.stratum, unit.scores)
         and (row.end is None or (row.start, row.end, row.drawn) == (unit.start, unit.end, unit.drawn))
-        and _sorted(row_entities(session, row.id)) == _sorted(unit.entities)
+        and _sorted(entities.get(row.id, ())) == _sorted(unit.entities)
         for row, unit in zip(live, units, strict=True)
     )
 
@@ -345,42 +345,47 @@ def _advance_head(session: Session, project_id: int, model_id: int, revision: in
     session.execute(head.values(revision=revision, changed_at=database_now(session)))
 
 
-def _count_one(
-    session: Session, project_id: int, model_id: int, cell: Mapping[str, str], *, infinite: bool, first: bool
-) -> int:
-    key: dict[str, object] = {"project_id": project_id, "model_id": model_id, **cell}
-    more = {"n": 1, "n_infinite": int(infinite), "tasks": int(first)}
-    counted = (
-        insert(session, CalibrationCell)
-        .values(key | more)
-        .on_conflict_do_update(
-            index_elements=list(key),
-            set_={name: getattr(CalibrationCell, name) + count for name, count in more.items()},
+def _count_units(
+    session: Session, project_id: int, model_id: int, units: Sequence[UnitRow], within: Mapping[str, str]
+) -> dict[str, int]:
+    """Count a task's units in their cells; returns the cells' ids by stratum."""
+    counts: dict[str, Counter[str]] = {}
+    for number, unit in enumerate(units):
+        more = {"n": 1, "n_infinite": int(math.isinf(unit.scores.nll)), "tasks": int(number == 0)}
+        counts.setdefault(unit.stratum, Counter()).update(more)
+    cells: dict[str, int] = {}
+    for stratum, counted in sorted(counts.items()):
+        key: dict[str, object] = {"project_id": project_id, "model_id": model_id, **within, "stratum": stratum}
+        added = {name: getattr(CalibrationCell, name) + count for name, count in counted.items()}
+        statement = (
+            insert(session, CalibrationCell)
+            .values(key | counted)
+            .on_conflict_do_update(index_elements=list(key), set_=added)
+            .returning(CalibrationCell.id)
         )
-        .returning(CalibrationCell.id)
-    )
-    return int(session.execute(counted).scalar_one())
+        cells[stratum] = int(session.execute(statement).scalar_one())
+    return cells
 
 
 def _retire(session: Session, rows: Sequence[StoredRow], revision: int) -> None:
     """Retire all units of a task."""
-    numbers = [row.id for row in rows]
-    held = session.execute(
-        sa.update(CalibrationScore)
-        .where(CalibrationScore.id.in_(numbers))
-        .values(removed_at_revision=revision)
-        .returning(CalibrationScore.cell_id, CalibrationScore.nll, CalibrationScore.id)
-    ).all()
+    held: list[sa.Row[int, float, int]] = []
+    for begin in range(0, len(rows), _MANY):
+        numbers = [row.id for row in rows[begin : begin + _MANY]]
+        gone = sa.update(CalibrationScore).where(CalibrationScore.id.in_(numbers)).values(removed_at_revision=revision)
+        held += session.execute(
+            gone.returning(CalibrationScore.cell_id, CalibrationScore.nll, CalibrationScore.id)
+        ).all()
     first = {row.id for row in rows if row.unit == 0 and row.is_counted}
-    for cell_id, nll, number in sorted((cell, nll, number) for cell, nll, number in held):
+    counts: dict[int, Counter[str]] = {}
+    for cell_id, nll, number in held:
+        less = {"n": 1, "n_infinite": int(math.isinf(nll)), "tasks": int(number in first)}
+        counts.setdefault(cell_id, Counter()).update(less)
+    for cell_id, counted in sorted(counts.items()):
         session.execute(
             sa.update(CalibrationCell)
             .where(CalibrationCell.id == cell_id)
-            .values(
-                n=CalibrationCell.n - 1,
-                n_infinite=CalibrationCell.n_infinite - int(math.isinf(nll)),
-                tasks=CalibrationCell.tasks - int(number in first),
-            )
+            .values({name: getattr(CalibrationCell, name) - count for name, count in counted.items()})
         )
     session.expire_all()
 

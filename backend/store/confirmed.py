@@ -8,7 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.domain.label_choice import MAJORITY
+from backend.domain.label_choice import ACCEPTED, MAJORITY
 from backend.domain.records import TextSpan
 from backend.store.tables import Annotation, CalibrationCell, CalibrationScore, Label, Model, Task
 
@@ -36,16 +36,32 @@ class ConfirmedLabel:
     voters: int
     evidence: str | None
     exclusion: str | None
+    accepted: bool = False
+
+
+EXCLUDE, INCLUDE, ONLY = "exclude", "include", "only"
 
 
 def confirmed_labels(
-    session: Session, project_id: int, *, after: int = 0, limit: int = 500, policy: str = MAJORITY
+    session: Session,
+    project_id: int,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    policy: str = MAJORITY,
+    accepted: str = EXCLUDE,
 ) -> list[ConfirmedLabel]:
     """Return a page of the labels of a project that a person stands behind, by label id.
 
     Whether a label may calibrate does not matter here; skips, bulk copies of predictions and what was withdrawn are
-    nobody's word and are left out (METHODS 8.3).
+    nobody's word and are left out (METHODS 8.3). So is what acceptance made (METHODS 12.4), unless `accepted` asks to
+    `include` it, or for it `only`.
     """
+    kinds = {
+        EXCLUDE: Label.exclusion.is_(None),
+        INCLUDE: sa.or_(Label.exclusion.is_(None), Label.exclusion == ACCEPTED),
+        ONLY: Label.exclusion == ACCEPTED,
+    }
     rows = session.execute(
         sa.select(
             Label.id,
@@ -62,11 +78,12 @@ def confirmed_labels(
             Annotation.lead_time,
             Label.votes,
             Label.voters,
+            Label.exclusion,
         )
         .join(Task, Task.id == Label.task_id)
         .outerjoin(Annotation, Annotation.id == Label.annotation_row)
         .where(Label.project_id == project_id, Label.policy == policy, Label.id > after)
-        .where(Label.exclusion.is_(None), Label.spans.is_not(None))
+        .where(kinds[accepted], Label.spans.is_not(None))
         .order_by(Label.id)
         .limit(limit)
     ).all()
@@ -87,14 +104,15 @@ def confirmed_labels(
             votes=row.votes,
             voters=row.voters,
             evidence=worth.get(row.task_id, (None, None))[0],
-            exclusion=worth.get(row.task_id, (None, None))[1],
+            exclusion=row.exclusion or worth.get(row.task_id, (None, None))[1],
+            accepted=row.exclusion == ACCEPTED,
         )
         for row in rows
     ]
 
 
 def count_unconfirmed(session: Session, project_id: int, *, policy: str = MAJORITY) -> dict[str, int]:
-    """Return how many labels of a project nobody confirmed, by reason (`skipped`, `bulk`, `withdrawn`)."""
+    """Return how many labels of a project nobody confirmed, by reason (`skipped`, `bulk`, `accepted`, `withdrawn`)."""
     rows = session.execute(
         sa.select(Label.exclusion, sa.func.count())
         .where(Label.project_id == project_id, Label.policy == policy)

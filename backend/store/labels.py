@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from backend.domain.label_choice import MAJORITY, WITHDRAWN, choose_label
+from backend.domain.label_choice import ACCEPTED, MAJORITY, WITHDRAWN, choose_label
 from backend.domain.records import AnnotationRecord, LabelChange, LabelRecord, TextSpan
 from backend.domain.text import plain
 from backend.errors import NotFound, StoreConflict
@@ -55,6 +55,12 @@ def record_annotation(
         session, task.project_id, annotation.annotation_id, task_id=task_id, event_id=event_id, fact=fact, now=now
     )
     row, concerned = _lock(session, task.project_id, annotation.annotation_id, {task_id})
+    made = annotation.created_at or annotation.updated_at
+    reused = row.deleted_at is not None and made > row.deleted_at
+    if annotation.accepted != row.accepted and (annotation.accepted or reused):
+        # Acceptance made it: so it stays, whoever edits it, until another annotation gets its number.
+        row.accepted = annotation.accepted
+        session.flush()
     if row.updated_at is None or (annotation.updated_at, digest) > (row.updated_at, row.content_hash or ""):
         row.task_id, row.updated_at, row.content_hash = task_id, annotation.updated_at, digest
         row.spans = [list(span) for span in sorted(set(annotation.spans))]
@@ -189,7 +195,7 @@ def unscored_labels(
     query = (
         sa.select(Label)
         .where(Label.project_id == project_id, Label.policy == policy, Label.id > after, ~scored)
-        .where(sa.or_(Label.exclusion.is_(None), Label.exclusion != WITHDRAWN))
+        .where(sa.or_(Label.exclusion.is_(None), Label.exclusion.not_in([WITHDRAWN, ACCEPTED])))
         .order_by(Label.id)
         .limit(limit)
     )
@@ -293,7 +299,8 @@ def _derive(session: Session, task_id: int, now: datetime, policy: str = MAJORIT
     if changed:
         withdraw_scores(session, task.project_id, task_id=task_id)
         if policy == MAJORITY:
-            settle(session, task_id, waits=label.exclusion is not None and task.deleted_at is None)
+            waits = label.exclusion not in (None, ACCEPTED) and task.deleted_at is None
+            settle(session, task_id, waits=waits)
     return LabelChange(task_id, changed=changed, label=_label(session, label))
 
 
@@ -327,7 +334,7 @@ def _remember(
 
 
 def _content(annotation: AnnotationRecord, task: Task) -> str:
-    content = asdict(annotation) | {
+    content = {name: value for name, value in asdict(annotation).items() if name != "accepted"} | {
         "task": task.external_id,
         "text": bytes(task.text_hash).hex(),
         "spans": sorted(set(annotation.spans)),
@@ -354,6 +361,7 @@ def _annotation(row: Annotation) -> AnnotationRecord:
         origins=row.origins,
         lead_time=row.lead_time,
         completed_by=row.completed_by,
+        accepted=row.accepted,
     )
 
 

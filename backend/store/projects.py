@@ -93,6 +93,12 @@ def ensure_model(
     return _model(model)
 
 
+def load_model(session: Session, model_id: int) -> ModelRecord | None:
+    """Return a model by its id, None when there is none."""
+    row = session.get(Model, model_id)
+    return None if row is None else _model(row)
+
+
 def lookup_model(session: Session, name: str, digest: str) -> ModelRecord | None:
     """Return the model of this name and content hash, None if it was never stored."""
     model = session.execute(sa.select(Model).filter_by(name=name, hash=digest)).scalar_one_or_none()

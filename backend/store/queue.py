@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from backend.domain.label_choice import MAJORITY
+from backend.domain.label_choice import ACCEPTED, MAJORITY
 from backend.domain.priority import (
     goes_first,
     priority_of,
@@ -107,11 +107,17 @@ def rest(session: Session, task_id: int) -> None:
 
 
 def next_tasks(
-    session: Session, project_id: int, *, model_id: int, limit: int, idle_since: datetime
+    session: Session, project_id: int, *, model_id: int, limit: int, idle_since: datetime, evidence_first: bool = False
 ) -> list[QueuedTask]:
-    """Return the tasks to look at next: not claimed by anyone, and not opened since `idle_since`."""
+    """Return the tasks to look at next: not claimed by anyone, and not opened since `idle_since`.
+
+    Args:
+        evidence_first: drawn-blind tasks before all others, because decisions rest on their labels.
+    """
     now = database_now(session)
-    free = session.execute(_free(project_id, model_id, now=now, idle_since=idle_since).limit(limit))
+    free = session.execute(
+        _free(project_id, model_id, now=now, idle_since=idle_since, evidence_first=evidence_first).limit(limit)
+    )
     return [_queued(row, name) for row, name in free]
 
 
@@ -124,6 +130,7 @@ def claim_tasks(
     limit: int,
     until: datetime,
     idle_since: datetime,
+    evidence_first: bool = False,
 ) -> list[QueuedTask]:
     """Lease tasks to an annotator until a moment: those that are theirs already, then the next ones that are free.
 
@@ -139,7 +146,8 @@ def claim_tasks(
     )
     claimed = list(session.execute(held).all())
     if len(claimed) < limit:
-        free = _free(project_id, model_id, now=now, idle_since=idle_since).limit(limit - len(claimed))
+        free = _free(project_id, model_id, now=now, idle_since=idle_since, evidence_first=evidence_first)
+        free = free.limit(limit - len(claimed))
         claimed += session.execute(free.with_for_update(of=QueueEntry, skip_locked=True)).all()
     names = {row.task_id: name for row, name in claimed}
     if names:
@@ -234,7 +242,8 @@ def _waiting(session: Session, task_ids: Iterable[int]) -> dict[int, int]:
     """Return the project of each of these tasks that lives and has no label that counts."""
     labelled = (
         sa.select(Label.id)
-        .where(Label.task_id == Task.id, Label.policy == MAJORITY, Label.exclusion.is_(None))
+        .where(Label.task_id == Task.id, Label.policy == MAJORITY)
+        .where(sa.or_(Label.exclusion.is_(None), Label.exclusion == ACCEPTED))
         .exists()
     )
     rows = session.execute(
@@ -303,11 +312,16 @@ def _tasks(project_id: int, model_id: int) -> sa.Select[QueueEntry, str]:
     )
 
 
-def _free(project_id: int, model_id: int, *, now: datetime, idle_since: datetime) -> sa.Select[QueueEntry, str]:
-    return _tasks(project_id, model_id).where(
+def _free(
+    project_id: int, model_id: int, *, now: datetime, idle_since: datetime, evidence_first: bool = False
+) -> sa.Select[QueueEntry, str]:
+    free = _tasks(project_id, model_id).where(
         sa.or_(QueueEntry.claimed_until.is_(None), QueueEntry.claimed_until <= now),
         sa.or_(QueueEntry.opened_at.is_(None), QueueEntry.opened_at < idle_since),
     )
+    if not evidence_first:
+        return free
+    return free.order_by(None).order_by(QueueEntry.blind.desc(), QueueEntry.priority, QueueEntry.task_id)
 
 
 def _queued(row: QueueEntry, name: str) -> QueuedTask:

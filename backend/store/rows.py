@@ -110,16 +110,35 @@ def _stored(row: CalibrationScore, within: CalibrationCell) -> StoredRow:
     )
 
 
-def stored_unit(session: Session, row: StoredRow) -> UnitRow:
-    """Return a row as it was written, with its entities."""
-    entities = tuple(row_entities(session, row.id))
-    return UnitRow(row.stratum, row.scores, entities, start=row.start, end=row.end, drawn=row.drawn)
+def stored_units(session: Session, task_id: int, *, model_id: int) -> list[UnitRow]:
+    """Return the live rows of a task under a model as they were written, with their entities, by unit."""
+    entities = task_entities(session, task_id, model_id=model_id)
+    return [
+        UnitRow(
+            row.stratum,
+            row.scores,
+            tuple(entities.get(row.id, ())),
+            start=row.start,
+            end=row.end,
+            drawn=row.drawn,
+        )
+        for row in task_units(session, task_id, model_id=model_id)
+    ]
 
 
-def row_entities(session: Session, row_id: int) -> list[EntityRow]:
-    """Return the entities of a row."""
-    rows = session.execute(sa.select(EntityScore).where(EntityScore.score_id == row_id)).scalars()
-    return [read_entity(row) for row in rows]
+def task_entities(session: Session, task_id: int, *, model_id: int) -> dict[int, list[EntityRow]]:
+    """Return the entities of a task's live rows under a model, by row, in one query however many units it has."""
+    score = CalibrationScore
+    rows = session.execute(
+        sa.select(EntityScore.score_id, *(getattr(EntityScore, name) for name in _ENTITY))
+        .join(score, score.id == EntityScore.score_id)
+        .where(score.task_id == task_id, score.model_id == model_id, score.removed_at_revision.is_(None))
+        .order_by(score.unit, EntityScore.start, EntityScore.end, EntityScore.label)
+    )
+    entities: dict[int, list[EntityRow]] = {}
+    for row_id, *values in rows:
+        entities.setdefault(row_id, []).append(EntityRow(*values))
+    return entities
 
 
 def row_errors(session: Session, row: StoredRow) -> ErrorRow | None:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from backend.domain.streams import Order, OrderHistory, Sighting, as_declared, order_history
 from backend.domain.text import plain
-from backend.store.tables import Project, SamplingPeriod
+from backend.store.tables import Acceptance, Project, SamplingPeriod
 from backend.store.upsert import insert
 
 QUEUE = "queue"  # the source of a sighting: annotators follow our review queue
@@ -92,7 +92,10 @@ def load_history(session: Session, project_id: int) -> OrderHistory:
     sightings = [Sighting(at, Order(row.order)) for row in rows for at in (row.first_at, row.last_at)]
     if project is None:
         return order_history(sightings)
-    return order_history(sightings, since=project.created_at, shuffled=project.shuffled)
+    accepted = session.execute(
+        sa.select(sa.func.min(Acceptance.acted_at)).where(Acceptance.project_id == project_id)
+    ).scalar_one()
+    return order_history(sightings, since=project.created_at, shuffled=project.shuffled, accepted=accepted)
 
 
 def current_order(session: Session, project_id: int) -> Order | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.tagger.errors import TaggerError
 from backend.tagger.features import hash_words
 from backend.tagger.language import LanguageGuess
 from backend.tagger.model import Model
 from backend.tagger.network import WordBatch
+from backend.tagger.passes import Passes
 from backend.tagger.reading import Read, read_rounds
 from backend.tagger.tagger import Tagged
 from backend.tagger.training_texts import contains, fingerprint
@@ -45,13 +44,11 @@ class NetworkTagger:
     """Runs a trained `Network`. One forward pass at a time unless `concurrency` allows more."""
 
     def __init__(self, model: Model, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
-        if concurrency < 1:
-            raise TaggerError(f"expected a concurrency of at least 1, got {concurrency}")
         network, info, self._seen = model
         self._network = network
         self.info = info
         self._guess = LanguageGuess(info.languages if languages is None else languages)
-        self._running = threading.BoundedSemaphore(concurrency)
+        self._passes = Passes(concurrency)
         with torch.no_grad():
             transitions, start, end = (t.double().numpy() for t in network.chain())
         self.chain = Chain(transitions=transitions, start=start, end=end)
@@ -106,9 +103,11 @@ class NetworkTagger:
         pieces = [piece for i, read in enumerate(texts) for piece in _pieces(i, len(read.tokens), read.boundaries)]
         if pieces:
             words = WordBatch.of(hash_words(list(rows), self.info.features))
-            with self._running, torch.inference_mode():
-                vectors = self._network.word_vectors(words)  # (U, mixed_width)
-                for group in _groups(pieces):
+            vectors: torch.Tensor | None = None
+            for group in _groups(pieces):
+                with self._passes.one(), torch.inference_mode():
+                    if vectors is None:
+                        vectors = self._network.word_vectors(words)  # (U, mixed_width)
                     self._run(group, vectors, places, emissions)
         return [
             Tagged(

@@ -1,8 +1,9 @@
 """The worker: events to labels, labels to calibration rows, rows to refits, and the jobs beside them.
 
-Two loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
-and time alone whether to refit (METHODS 8.5). The other runs jobs, so that a long one never holds up an event. A
-worker that is killed loses nothing: an event is finished in the transaction that writes what it brought, a label
+Three loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
+and time alone whether to refit (METHODS 8.5). The second scores labels of long texts, one at a time and in pieces
+between which short work goes first. The third runs jobs. So neither a long text nor a long job ever holds up an event.
+A worker that is killed loses nothing: an event is finished in the transaction that writes what it brought, a label
 without a row is found by the next catch-up, and a job's lease runs out.
 """
 
@@ -18,9 +19,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from backend.acceptance.watch import watch_accepted
 from backend.calibration.model_change import queue_rescores
 from backend.calibration.schedule import queue_due_refit
 from backend.calibration.score_labels import CaughtUp, class_names, score_unscored
+from backend.domain.precedence import LONG
 from backend.domain.records import JobRecord, LabelChange, ProjectRecord
 from backend.errors import (
     DATABASE_TROUBLE,
@@ -72,7 +75,7 @@ class Stopping(BackendError):
 
 
 class Worker:
-    """Works on one database. `step_events` and `step_jobs` do one step each; `start` runs both in threads.
+    """Works on one database. `step_events`, `step_long` and `step_jobs` do one step each; `start` runs them in threads.
 
     Args:
         name: claims and leases are made under it; `takeover` gives those of an earlier worker of this name back, for
@@ -96,7 +99,7 @@ class Worker:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._turn = Turn()
-        self._turns = Turns()
+        self._turns, self._long_turns = Turns(), Turns(labels=1)
         self._ingest = Ingest(self._classes, labels_control=settings.labels_control, on_change=self._note)
         self._monitor: Monitor | None = None
         self._due: dict[str, float] = {}
@@ -105,13 +108,13 @@ class Worker:
 
     def start(self) -> None:
         """Work in the background until `close`."""
-        for name, step in (("events", self.step_events), ("jobs", self.step_jobs)):
+        for name, step in (("events", self.step_events), ("long", self.step_long), ("jobs", self.step_jobs)):
             thread = threading.Thread(target=self._loop, args=(step,), name=f"worker-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Ask both loops to end after the step under way; returns at once."""
+        """Ask all loops to end after the step under way; returns at once."""
         self._stop.set()
 
     def close(self, timeout: float = 30.0) -> None:
@@ -129,6 +132,7 @@ class Worker:
         """Work until nothing is due, in this thread."""
         while not self._stop.is_set():
             busy = self.step_events()
+            busy |= self.step_long()
             busy |= self.step_jobs()
             if not busy:
                 return
@@ -136,7 +140,8 @@ class Worker:
     def step_events(self) -> bool:
         """Process a batch of events, score what they changed, refit if it is time; returns whether there is more.
 
-        Projects take turns in both: one with a flood of events or with long texts delays itself alone.
+        Projects take turns in both: one with a flood of events delays itself alone. Labels of long texts are left to
+        `step_long`.
 
         Raises:
             StoreError, ModelUnavailable: nothing is lost; try again later.
@@ -164,6 +169,12 @@ class Worker:
                 self._watch(project)
                 self._decide(project)
         return tried > 0 or bool(self._turns)
+
+    def step_long(self) -> bool:
+        """Score one label of a long text for each project that has some; returns whether there is more."""
+        if sum(self._take_turn(share, long=True) for share in self._long_turns.round()):
+            self._due.pop("look", None)  # the other loop has new rows to look at
+        return bool(self._long_turns)
 
     def step_jobs(self) -> bool:
         """Queue what the clock asks for, and run one job; returns whether there was one."""
@@ -245,24 +256,27 @@ class Worker:
         with self.store.read() as session:
             return [project for project in list_projects(session) if project.uid != LOCAL]
 
-    def _take_turn(self, share: Share) -> int:
+    def _take_turn(self, share: Share, *, long: bool = False) -> int:
         """Score a project's share of labels; what is wrong with one project stays there. Returns how many were."""
         if self._stop.is_set():
             return 0
-        self._turns.begin(share)
+        turns = self._long_turns if long else self._turns
+        turns.begin(share)
         try:
-            done = self._score(share)
+            done = self._score(share, longest=None if long else LONG)
         except (*DATABASE_TROUBLE, ModelUnavailable):
             raise  # what is noted stays noted
         except Exception as error:  # noqa: BLE001 - the other projects go on, and the next catch-up looks again
             reason = {"project": share.project_id, "reason": type(error).__name__, "stack": stack_of(error)}
             _log.error("labels cannot be scored", extra=reason)
-            self._turns.drop(share)
+            turns.drop(share)
             return 0
-        self._turns.end(share, left=done.left)
+        for task in done.long:
+            self._long_turns.note(share.project_id, task)
+        turns.end(share, left=None if long else done.left)  # a turn of a long text is over with that text
         return done.scored
 
-    def _score(self, share: Share) -> CaughtUp:
+    def _score(self, share: Share, *, longest: int | None) -> CaughtUp:
         with self.store.read() as session:
             project = load_project(session, share.project_id)
         try:
@@ -277,6 +291,7 @@ class Worker:
             tagger=tagger,
             task_ids=share.tasks,
             max_text=self.settings.max_text,
+            longest=longest,
             begin=share.begin,
             most=share.most,
             stop=lambda: share.is_over() or self._stop.is_set(),
@@ -300,6 +315,7 @@ class Worker:
                     tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
+            withdrawn = watch_accepted(self.store, project, model=model, alarms=watched.alarms)
         except InvalidLabelConfig:
             return  # said where labels are scored
         except BackendError as error:
@@ -311,6 +327,8 @@ class Worker:
             return
         for alarm in watched.alarms:
             _log.warning("alarm", extra={"project": project.uid, "alarm": alarm})
+        if withdrawn is not None:
+            _log.warning("acceptance is withdrawn", extra={"project": project.uid, "reason": withdrawn})
 
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)

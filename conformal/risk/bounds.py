@@ -110,8 +110,9 @@ def upper_bound(
 ) -> float:
     """Return the upper bound for the mean loss, right with probability at least 1-error: that of betting.
 
-    Chosen beforehand and for all: the smaller of two bounds would hold with half the certainty. It was never much wider
-    than Hoeffding-Bentkus on 0/1 losses and far narrower on the shares that documents have (docs/decisions/0019).
+    Chosen beforehand and for all: the smaller of two bounds would be right less often than either says. It was never
+    much wider than Hoeffding-Bentkus on 0/1 losses, and far narrower on the shares that documents have
+    (docs/decisions/0019-risk.md).
     """
     return betting_upper(losses, error=error, weights=weights, test_weight=test_weight)
 

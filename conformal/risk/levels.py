@@ -148,6 +148,7 @@ def fit_levels(
     languages (n,): of each row's task, identified from the text alone. Rows must be tasks labelled blind, or files
     someone vouches for: assisted rows understate what is left behind. With `sure` the level is the greatest whose 95 %
     upper bound is at most `max_error`, tried from small levels upwards until the first failure; it costs flags.
+    `test_weight` is the greatest weight that a task can have; by default that of a pool's rows.
 
     Raises:
         InvalidArgument: when columns or options do not fit.

@@ -1,6 +1,7 @@
 """The tables, one module per area. Repository functions outside this package return domain objects, not rows."""
 
 from backend.store.columns import Base
+from backend.store.tables.acceptance import Acceptance, AcceptedTask, ShadowAcceptance
 from backend.store.tables.actions import Action
 from backend.store.tables.calibration import (
     CalibrationCell,
@@ -21,6 +22,8 @@ from backend.store.tables.streams import ProjectState, SamplingPeriod, TrainingT
 from backend.store.tables.versions import Activation, ActiveVersion, Threshold, ThresholdVersion
 
 __all__ = [
+    "Acceptance",
+    "AcceptedTask",
     "Action",
     "Activation",
     "ActiveVersion",
@@ -47,6 +50,7 @@ __all__ = [
     "ScoringAttempt",
     "SecondLook",
     "ServedSet",
+    "ShadowAcceptance",
     "SpanError",
     "Task",
     "TaskDeletion",

@@ -34,6 +34,8 @@ class Annotation(Base):
     was_cancelled: Mapped[bool] = mapped_column(default=False)
     ground_truth: Mapped[bool] = mapped_column(default=False)
     bulk: Mapped[bool] = mapped_column(default=False)
+    # Made by `surespan accept`: nobody's word, also after somebody edited it.
+    accepted: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     unique_id: Mapped[str | None] = mapped_column(sa.String(100))
     parent_prediction: Mapped[int | None] = mapped_column(sa.BigInteger)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from backend.tagger.errors import TaggerError
 from backend.tagger.hf.batches import Emitter, collate, group_pieces
 from backend.tagger.hf.subwords import Subworder
 from backend.tagger.hf.windows import Piece, cut_texts
 from backend.tagger.language import LanguageGuess
+from backend.tagger.passes import Passes
 from backend.tagger.reading import Read, read_rounds
 from backend.tagger.tagger import Tagged
 from backend.tagger.training_texts import Fingerprints, contains, fingerprint
@@ -54,11 +53,9 @@ class WindowTagger:
     """Runs an encoder. One forward pass at a time unless `concurrency` allows more."""
 
     def __init__(self, model: WindowModel, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
-        if concurrency < 1:
-            raise TaggerError(f"expected a concurrency of at least 1, got {concurrency}")
         self.model = model
         self._guess = LanguageGuess(model.languages if languages is None else languages)
-        self._running = threading.BoundedSemaphore(concurrency)
+        self._passes = Passes(concurrency)
 
     @property
     def name(self) -> str:
@@ -127,7 +124,7 @@ class WindowTagger:
 
     def _run(self, group: list[Piece], emissions: list[npt.NDArray[np.float64]]) -> None:
         batch = collate(group, self.model.subworder)
-        with self._running, torch.inference_mode():
+        with self._passes.one(), torch.inference_mode():
             batch_emissions = self.model.emit(batch).double().numpy()  # (B, N, L)
         for row, piece in zip(batch_emissions, group, strict=True):
             begin, _, first, last = piece.window

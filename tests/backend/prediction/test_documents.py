@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backend.calibration.score_labels import drawn_unit, unit_rows
 from backend.domain.records import TextSpan
@@ -16,7 +19,7 @@ from backend.prediction.prediction import MOST_EXACT
 from backend.prediction.predictor import Predictor
 from backend.prediction.promise import describe_promise
 from backend.prediction.rethreshold import Remembered, rethreshold
-from backend.prediction.scoring import score_labelled
+from backend.prediction.scoring import _touched, score_labelled
 from backend.prediction.starter import starter_calibration
 from backend.store.packed_lists import unpack_ranked
 from backend.tagger.loading import load_tagger
@@ -207,3 +210,17 @@ def test_odd_texts_have_units_that_are_the_text(predictor: Predictor, text: str)
     assert made.sets.bounds[-1][1] == len(made.decoded.tokens)
     for labeling in made.labelings:
         assert all(0 <= span.start < span.end <= len(text) for span in labeling.spans)
+
+
+@given(
+    cuts=st.lists(st.integers(1, 40), unique=True, max_size=8),
+    spans=st.lists(st.tuples(st.integers(-5, 60), st.integers(-5, 60)), max_size=6),
+)
+def test_spans_are_found_in_the_units_they_touch(cuts: list[int], spans: list[tuple[int, int]]) -> None:
+    starts = [0, *sorted(cuts)]
+    chars = list(pairwise([*starts, 41]))
+    for start, end in spans:
+        held = [i for i, (first, last) in enumerate(chars) if start < last and end > first]
+        nearest = next((i for i, (first, last) in enumerate(chars) if first <= start < last), 0 if start < 0 else -1)
+        expected = held or [nearest % len(chars)]
+        assert list(_touched(TextSpan(start, end, "PER"), chars, starts)) == expected

@@ -38,7 +38,7 @@ from backend.store.calibration import (
 from backend.store.labels import delete_annotation, record_annotation, unscored_labels
 from backend.store.monitor import consume_rows, consumed_tasks, rows_after
 from backend.store.projects import ensure_model, ensure_project, ensure_task
-from backend.store.rows import column_values, read_entity, read_scores, task_units
+from backend.store.rows import column_values, read_entity, read_scores, stored_units, task_units
 from backend.store.tables import CalibrationCell, CalibrationScore, EntityScore, Task
 from backend.store.tables.calibration import REFIT_COLUMNS
 from backend.store.thresholds import (
@@ -558,3 +558,40 @@ def test_a_row_that_an_earlier_release_wrote_beside_this_one_is_counted_once_it_
     with store.read() as session:
         assert [cell.tasks for cell in load_cells(session, project, model_id=model)] == [1]
         assert [row.unit for row in rows_after(session, project, model_id=model, revision=0)] == [0]
+
+
+def test_statements_do_not_grow_with_the_units_of_a_text(store: Store) -> None:
+    project, model, tasks = prepare(store, 2)
+    shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
+    counts: list[list[int]] = []
+    for task, size in zip(tasks, (40, 400), strict=True):
+        units = [
+            unit(
+                "en" if number % 2 else "de",
+                number + 1.0,
+                entities=tuple(EntityRow(number, number + 1, label, 0.5, 0.5, 1.0, 1.0) for label in ("LOC", "PER")),
+                start=number,
+                end=number + 1,
+                drawn=number == 3,
+            )
+            for number in range(size)
+        ]
+        sent: list[str] = []
+        listen = (store.engine, "before_cursor_execute", lambda *about, sent=sent: sent.append(about[2]))
+        sa.event.listen(*listen)
+        done = []
+        try:
+            for now, more in ((units, {}), (units, {}), (units, {"exclusion": "sequential"})):
+                with store.write() as session:
+                    record_units(session, project, task_id=task, units=now, **shared | more)
+                done.append(len(sent))
+            with store.write() as session:
+                assert stored_units(session, task, model_id=model) == units
+                assert withdraw_scores(session, project, task_id=task) == 1
+            done.append(len(sent))
+        finally:
+            sa.event.remove(*listen)
+        counts.append(done)
+        check_counters(store, project, model)
+    few, many = counts
+    assert few == many

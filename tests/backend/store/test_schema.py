@@ -52,6 +52,9 @@ LATER = {
     "second_looks",
     "scoring_attempts",
     "span_errors",
+    "acceptances",
+    "accepted_tasks",
+    "shadow_acceptances",
 }
 
 

@@ -87,3 +87,14 @@ def test_many_tasks_are_the_whole_project() -> None:
     assert share.tasks is None
     turns.drop(share)
     assert not turns
+
+
+def test_a_task_that_is_noted_during_its_turn_stays_noted() -> None:
+    turns = Turns(labels=2)
+    for task in (10, 11):
+        turns.note(1, task)
+    (share,) = turns.round()
+    turns.begin(share)
+    turns.note(1, 11)  # by another thread: its label has changed
+    turns.end(share, left=None)
+    assert [again.tasks for again in turns.round()] == [[11]]
