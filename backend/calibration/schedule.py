@@ -14,7 +14,7 @@ from backend.labelstudio.payloads import read_time
 from backend.settings import Settings
 from backend.store.calibration import first_row_at, has_unplaced, head_revision, load_cells
 from backend.store.engine import database_now
-from backend.store.overview import version_summaries
+from backend.store.overview import VersionSummary, active_summary, version_summaries
 from backend.store.projects import lookup_model
 from backend.store.state import REFIT, get_state, set_state
 from backend.tagger.identity import ModelHeader
@@ -96,13 +96,20 @@ def queue_due_refit(session: Session, project: ProjectRecord, *, header: ModelHe
 
 
 def follows_other_flags(session: Session, project_id: int, *, model_id: int, rule: RiskRule | None) -> bool:
-    """Whether the newest version's flags follow another rule than the settings say: then it is fitted again."""
-    (newest,) = version_summaries(session, project_id, model_id=model_id, limit=1) or (None,)
-    if newest is None:
-        return False
-    levels = newest.details.get("risk")
-    fitted = None if levels is None else RiskRule(levels["max_error"], bool(levels["sure"]))
-    return fitted != rule
+    """Whether flags follow another rule than the settings say: then thresholds are fitted again.
+
+    Not where the newest version follows it, so that whoever went back to an earlier one is not overruled; nor where
+    the active one does, of which a refit would make no new version, again and again.
+    """
+    newest = version_summaries(session, project_id, model_id=model_id, limit=1)
+    active = active_summary(session, project_id, model_id=model_id)
+    known = [*newest, *([] if active is None else [active])]
+    return bool(known) and all(_rule(each) != rule for each in known)
+
+
+def _rule(version: VersionSummary) -> RiskRule | None:
+    levels = version.details.get("risk")
+    return None if levels is None else RiskRule(levels["max_error"], bool(levels["sure"]))
 
 
 def last_fit(session: Session, project_id: int, *, model_id: int) -> LastFit:
