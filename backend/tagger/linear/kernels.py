@@ -38,6 +38,40 @@ def add_gradients(rows: Rows, offsets: Ints, slopes: Floats, gradient: Floats) -
 
 
 @kernel
+def add_dense_scores(dense: npt.NDArray[np.float32], weights: Floats, emissions: Floats) -> None:
+    """Add to emissions (T, L) the dense features (T, D) times their weights (D, L), always in the same order."""
+    for t in range(dense.shape[0]):
+        for d in range(dense.shape[1]):
+            for y in range(weights.shape[1]):
+                emissions[t, y] += dense[t, d] * weights[d, y]
+
+
+@kernel
+def add_dense_gradients(dense: npt.NDArray[np.float32], slopes: Floats, gradient: Floats) -> None:
+    """Add to the gradient (D, L) the slopes (T, L) times the dense features (T, D)."""
+    for t in range(dense.shape[0]):
+        for d in range(dense.shape[1]):
+            for y in range(slopes.shape[1]):
+                gradient[d, y] += dense[t, d] * slopes[t, y]
+
+
+@kernel
+def dot(a: Floats, b: Floats) -> float:
+    """Inner product in one fixed order, so that weights do not depend on the threads of a linear algebra library."""
+    s0 = s1 = s2 = s3 = 0.0
+    n = a.shape[0]
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        s0 += a[i] * b[i]
+        s1 += a[i + 1] * b[i + 1]
+        s2 += a[i + 2] * b[i + 2]
+        s3 += a[i + 3] * b[i + 3]
+    for i in range(whole, n):
+        s0 += a[i] * b[i]
+    return (s0 + s1) + (s2 + s3)
+
+
+@kernel
 def chain_losses(
     emissions: Floats,  # (T, L), those of all chains one after the other
     offsets: Ints,  # (C + 1,), where each chain begins; none is empty
@@ -82,9 +116,7 @@ def chain_losses(
         N = last - first
         e = emissions[first:last]
         y_true = labels[first:last]
-        safe, log_z = forward_scaled(
-            e, kinds[:N], scaled, shift, start, end, alpha[:N], weight[:N], scale[:N]
-        )
+        safe, log_z = forward_scaled(e, kinds[:N], scaled, shift, start, end, alpha[:N], weight[:N], scale[:N])
         if safe:
             backward_scaled(kinds[:N], scaled_back, end, alpha[:N], weight[:N], scale[:N], beta[:N], close[:N])
             for j in range(N):

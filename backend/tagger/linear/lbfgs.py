@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from backend.tagger.linear.kernels import dot
+
 Floats = npt.NDArray[np.float64]
 Function = Callable[[Floats], tuple[float, Floats]]
 
@@ -49,11 +51,11 @@ def minimise(
     pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=memory)
     values = deque([value], maxlen=6)
     for step in range(1, steps + 1):
-        norm = float(np.sqrt(gradient @ gradient))
+        norm = float(np.sqrt(dot(gradient, gradient)))
         if norm <= 1e-10 * max(1.0, abs(value)):
             return Minimum(point, value, step - 1, True)
         direction = _direction(gradient, pairs)
-        slope = float(gradient @ direction)
+        slope = dot(gradient, direction)
         if slope >= 0.0:  # rounding has spoilt the memory
             pairs.clear()
             direction, slope = -gradient, -norm * norm
@@ -67,8 +69,8 @@ def minimise(
         else:
             return Minimum(point, value, step - 1, True)  # nothing lower in reach of a double
         moved, bent = tried - point, new_gradient - gradient
-        curve = float(moved @ bent)
-        if curve > 1e-12 * float(bent @ bent):
+        curve = dot(moved, bent)
+        if curve > 1e-12 * dot(bent, bent):
             pairs.append((moved, bent, 1.0 / curve))
         point, value, gradient = tried, new_value, new_gradient
         values.append(value)
@@ -84,12 +86,12 @@ def _direction(gradient: Floats, pairs: deque[tuple[Floats, Floats, float]]) -> 
     direction = -gradient
     shares: list[float] = []
     for moved, bent, inverse in reversed(pairs):
-        share = inverse * float(moved @ direction)
+        share = inverse * dot(moved, direction)
         shares.append(share)
         direction -= share * bent
     if pairs:
         moved, bent, _ = pairs[-1]
-        direction *= float(moved @ bent) / float(bent @ bent)
+        direction *= dot(moved, bent) / dot(bent, bent)
     for (moved, bent, inverse), share in zip(pairs, reversed(shares), strict=True):
-        direction += (share - inverse * float(bent @ direction)) * moved
+        direction += (share - inverse * dot(bent, direction)) * moved
     return direction

@@ -8,7 +8,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from backend.tagger.linear.kernels import Floats, Ints, Rows, add_gradients, add_scores, chain_losses
+from backend.tagger.linear.kernels import (
+    Floats,
+    Ints,
+    Rows,
+    add_dense_gradients,
+    add_dense_scores,
+    add_gradients,
+    add_scores,
+    chain_losses,
+    dot,
+)
 from conformal.labels import LabelSpace
 
 
@@ -35,31 +45,31 @@ class Examples:
     def take(self, chosen: Ints) -> Examples:
         """Return some chains, in the order given."""
         lengths = self.chains[chosen + 1] - self.chains[chosen]
-        tokens = _ranges(self.chains[chosen], lengths)
+        tokens = number_ranges(self.chains[chosen], lengths)
         counts = self.offsets[tokens + 1] - self.offsets[tokens]
         return Examples(
-            self.rows[_ranges(self.offsets[tokens], counts)],
-            _starts(counts),
+            self.rows[number_ranges(self.offsets[tokens], counts)],
+            running_totals(counts),
             self.dense[tokens],
-            _starts(lengths),
+            running_totals(lengths),
             self.labels[tokens],
         )
 
 
-def _starts(counts: Ints) -> Ints:
+def running_totals(counts: Ints) -> Ints:
+    """Return where each of the things counted begins, and where the last one ends."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
 
 
-def _ranges(starts: Ints, counts: Ints) -> Ints:
+def number_ranges(starts: Ints, counts: Ints) -> Ints:
     """Return the numbers `start .. start + count - 1` of each pair, one after the other."""
-    total = _starts(counts)
+    total = running_totals(counts)
     return np.arange(total[-1]) + np.repeat(starts - total[:-1], counts)
 
 
-@dataclass(frozen=True)
-class Penalty:
+class Penalty(NamedTuple):
     """Half the squared distance of each weight from where it is drawn to, times these."""
 
     sparse: float
@@ -80,7 +90,6 @@ class Objective:
         self._shapes = ((features, L), (D, L), (L, L), (L,), (L,))
         self._penalty = penalty
         self._centre = centre
-        self._T = examples.offsets.shape[0] - 1
 
     @property
     def size(self) -> int:
@@ -89,18 +98,18 @@ class Objective:
 
     def split(self, flat: Floats) -> Weights:
         """Return views of the parts of a flat vector."""
-        parts = [flat[a:b].reshape(shape) for a, b, shape in zip(self._sizes, self._sizes[1:], self._shapes, strict=False)]
-        return Weights(*parts)
+        bounds = zip(self._sizes[:-1], self._sizes[1:], self._shapes, strict=True)
+        return Weights(*(flat[first:last].reshape(shape) for first, last, shape in bounds))
 
     def __call__(self, flat: Floats) -> tuple[float, Floats]:
         """Return value and gradient."""
         gradient = np.zeros_like(flat)
         loss = float(self.losses(flat, gradient).sum())
         apart = flat if self._centre is None else flat - self._centre
-        a, b, c = self._sizes[1], self._sizes[2], self._sizes[-1]
-        for first, last, strength in ((0, a, self._penalty.sparse), (a, b, self._penalty.dense), (b, c, self._penalty.chain)):
+        places = (0, self._sizes[1], self._sizes[2], self._sizes[-1])
+        for first, last, strength in zip(places[:-1], places[1:], self._penalty, strict=True):
             part = apart[first:last]
-            loss += 0.5 * strength * float(part @ part)
+            loss += 0.5 * strength * dot(part, part)
             gradient[first:last] += strength * part
         return loss, gradient
 
@@ -115,9 +124,7 @@ class Objective:
             emissions,
             self.examples.chains,
             self.examples.labels,
-            np.where(self.space.allowed, weights.transitions, -np.inf),
-            np.where(self.space.allowed_start, weights.start, -np.inf),
-            weights.end,
+            *chain_scores(weights, self.space),
             losses,
             slopes,
             into.transitions,
@@ -126,16 +133,22 @@ class Objective:
         )
         if gradient is not None:
             add_gradients(self.examples.rows, self.examples.offsets, slopes, into.sparse)
-            if self.examples.dense.shape[1]:
-                into.dense[:] += self.examples.dense.T @ slopes.astype(np.float32)
+            add_dense_gradients(self.examples.dense, slopes, into.dense)
         return losses
 
 
 def score_tokens(examples: Examples, weights: Weights) -> Floats:
     """Return the emissions of all tokens (T, L)."""
-    T = examples.offsets.shape[0] - 1
-    emissions = np.zeros((T, weights.sparse.shape[1]))
-    if examples.dense.shape[1]:
-        emissions += examples.dense @ weights.dense.astype(np.float32)
+    emissions = np.zeros((examples.offsets.shape[0] - 1, weights.sparse.shape[1]))
+    add_dense_scores(examples.dense, weights.dense, emissions)
     add_scores(examples.rows, examples.offsets, weights.sparse, emissions)
     return emissions
+
+
+def chain_scores(weights: Weights, space: LabelSpace) -> tuple[Floats, Floats, Floats]:
+    """Return transitions, start and end with -inf on what IOB2 does not have."""
+    return (
+        np.where(space.allowed, weights.transitions, -np.inf),
+        np.where(space.allowed_start, weights.start, -np.inf),
+        weights.end,
+    )

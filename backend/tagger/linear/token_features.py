@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from backend.tagger.linear.word_features import (
     EXACT,
@@ -25,7 +24,13 @@ from backend.tagger.linear.word_features import (
 from backend.tagger.tokens import Token
 
 _EDGE = np.uint64(0x5BD1E995)  # stands for what lies beyond a sentence
+BIAS = np.uint64(1)  # every token has it
 _CHUNK = 24  # characters of a glued string that count at either end
+
+
+def bias_row(known: Hashes) -> int:
+    """Return the row of the feature that every token has."""
+    return int(np.searchsorted(known, BIAS))
 
 
 class TokenFeatures(NamedTuple):
@@ -35,7 +40,9 @@ class TokenFeatures(NamedTuple):
     offsets: Ints  # (T + 1,)
 
 
-def hash_tokens(texts: Sequence[str], tokens: Sequence[Sequence[Token]], starts: Sequence[Sequence[int]]) -> TokenFeatures:
+def hash_tokens(
+    texts: Sequence[str], tokens: Sequence[Sequence[Token]], starts: Sequence[Sequence[int]]
+) -> TokenFeatures:
     """Hash the features of all tokens of texts; `starts` are the tokens of each text that begin a further sentence.
 
     A token's features depend on its sentence alone: nothing is seen beyond a sentence's edge.
@@ -78,7 +85,9 @@ def _glue(
         while k < len(tokens) and tokens[k].start == tokens[k - 1].end and k not in edges:
             k += 1
         begin, end = tokens[j].start, tokens[k - 1].end
-        whole = text[begin:end] if end - begin <= 2 * _CHUNK else text[begin : begin + _CHUNK] + text[end - _CHUNK : end]
+        whole = text[begin:end]
+        if len(whole) > 2 * _CHUNK:
+            whole = whole[:_CHUNK] + whole[-_CHUNK:]
         row = rows.setdefault(whole, len(rows))
         chunks += [row] * (k - j)
         places += [0] if k - j == 1 else [1, *[2] * (k - j - 2), 3]
@@ -98,7 +107,7 @@ def _columns(matrix: Hashes, word: Ints, sentence: Ints) -> list[Hashes]:
             moved[here] = np.where(sentence[here] == sentence[there], values[there], _EDGE)
         return moved
 
-    columns = [np.full(T, 1, np.uint64), *(own[:, k] for k in range(own.shape[1]))]
+    columns = [np.full(T, BIAS, np.uint64), *(own[:, k] for k in range(own.shape[1]))]
     lower, shapes, outlines, kinds = own[:, LOWER], own[:, SHAPE], own[:, OUTLINE], own[:, KIND]
     for offset in (-2, -1, 1, 2):
         salt = 200 + 10 * (offset + 2)
@@ -146,5 +155,6 @@ def _ragged(fixed: Hashes, word: Ints, grams: Hashes, gram_offsets: Ints) -> Tok
     inner = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     values[np.repeat(offsets[:-1], counts) + inner] = fixed[used]
     inner = np.arange(gram_counts.sum()) - np.repeat(np.cumsum(gram_counts) - gram_counts, gram_counts)
-    values[np.repeat(offsets[:-1] + counts, gram_counts) + inner] = grams[np.repeat(gram_offsets[word], gram_counts) + inner]
+    places = np.repeat(offsets[:-1] + counts, gram_counts) + inner
+    values[places] = grams[np.repeat(gram_offsets[word], gram_counts) + inner]
     return TokenFeatures(values, offsets)

@@ -1,4 +1,7 @@
-"""What one word says by itself, as 64-bit hashes of strings: no vocabulary is stored, and hardly two strings share one."""
+"""What one word says by itself, as 64-bit hashes of strings.
+
+No vocabulary is stored, and hardly two strings share a hash.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ _WIDTH = 28  # characters of a string that are hashed; `normalise` and `shape` l
 _KEPT = 24
 _AFFIXES = 5
 _NGRAMS = (3, 4)
-_MOST_NGRAMS = 2 * _KEPT
 
 # Columns of a word's own hashes; others refer to them by these names.
 EXACT, LOWER, SHAPE, OUTLINE, KIND = range(5)
