@@ -129,9 +129,11 @@ def save_linear(
     tensors: dict[str, Tensor] = {
         key: torch.from_numpy(part.astype(np.float16 if key == "sparse" else np.float32))
         for key, part in learnt.weights._asdict().items()
+        if part.size  # without a network there are no dense weights
     }
     tensors[_HASHES] = torch.from_numpy(learnt.known.view(np.int64).copy())
-    tensors[_SEEN] = torch.from_numpy(fingerprints)
+    if len(fingerprints):
+        tensors[_SEEN] = torch.from_numpy(fingerprints)
     if used is not None and used.source != BUNDLED:
         where = model_directory(used.source)
         content = (where / MODEL_FILE if where.is_dir() else where).read_bytes()
@@ -189,9 +191,10 @@ def _stored_base(info: LinearInfo, tensors: Mapping[str, Tensor], concurrency: i
 def _checked(info: LinearInfo, tensors: Mapping[str, Tensor]) -> tuple[Weights, Hashes, Fingerprints]:
     L = len(info.space)
     try:
-        weights = Weights(*(tensors[key].double().numpy() for key in _WEIGHTS))
+        stored = dict(tensors) if info.base else {"dense": torch.zeros(0, L), **tensors}
+        weights = Weights(*(stored[key].double().numpy() for key in _WEIGHTS))
         known: Hashes = tensors[_HASHES].numpy().view(np.uint64)
-        seen: Fingerprints = tensors[_SEEN].numpy()
+        seen: Fingerprints = tensors[_SEEN].numpy() if _SEEN in tensors else np.zeros(0, np.int64)
     except KeyError as error:
         raise InvalidModel(f"expected the weights of a linear chain in {MODEL_FILE}, got none for {error}") from None
     D = weights.dense.shape[0]
