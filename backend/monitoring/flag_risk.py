@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from backend.domain.ranked import RankedList, RankedText
-from backend.domain.records import TextSpan
+from backend.domain.records import ErrorRow
 from backend.prediction.calibration import Calibration
 from backend.store.judgements import JudgedRisk
 from conformal.quantile import Floats
-from conformal.risk import FLOOR, ErrorRows, find_errors, shown_marks, span_doubts
+from conformal.risk import FLOOR, ErrorRows, TaskErrors, shown_marks, span_doubts
 from conformal.strata import EMPTY, SEEN
 from conformal.subsequence import with_outside
 
@@ -23,28 +21,20 @@ def language_of(listed: RankedText, stratum: str) -> str | None:
 
 
 def judge_risk(
-    listed: RankedText, spans: Sequence[TextSpan], *, calibration: Calibration, stratum: str
+    listed: RankedText, errors: ErrorRow | None, *, calibration: Calibration, stratum: str
 ) -> JudgedRisk | None:
     """Return the loss of a task at the level that was in use: the share of its entities left wrong or missing.
 
-    None where flags controlled no risk, where nothing was said and nothing is true (METHODS 11.1), and where the list
-    of an earlier release does not reach down to the floor of flags.
+    `errors` are those of the same model's best labeling, as they were scored: watched is the number that levels are
+    fitted on. None where flags controlled no risk, where nothing was said and nothing is true (METHODS 11.1), and where
+    the list of an earlier release does not reach down to the floor of flags, so that others were shown.
     """
     language = language_of(listed, stratum)
     flags = None if language is None else calibration.flags_for(language)
-    if flags is None or listed.floor > FLOOR or not (spans or listed.best):
+    if flags is None or errors is None or listed.floor > FLOOR or not (errors.true_spans or errors.best_spans):
         return None
-    starts: list[int] = []
-    ends: list[int] = []
-    doubts: list[float] = []
-    for unit in listed.units:
-        if unit.ranked.labelings and unit.ranked.candidates:
-            starts += [each.start for each in unit.ranked.candidates]
-            ends += [each.end for each in unit.ranked.candidates]
-            doubts += list_doubts(unit.ranked)[0].tolist()
-    true = [span for span in spans if span.start < span.end]
-    errors = find_errors(true, listed.best, starts=starts, ends=ends, doubts=doubts)
-    (loss,) = ErrorRows.of([errors]).losses(flags.level).tolist()
+    task = TaskErrors(errors.true_spans, errors.best_spans, errors.missing, errors.false)
+    (loss,) = ErrorRows.of([task]).losses(flags.level).tolist()
     return JudgedRisk(flags.pool, flags.n, flags.guarantee.value, flags.max_error, loss)
 
 

@@ -45,7 +45,7 @@ from backend.store.monitor import (
     rows_after,
     save_monitor,
 )
-from backend.store.rows import task_entities, task_units
+from backend.store.rows import row_errors, task_entities, task_units
 from backend.store.served import served_before
 from backend.store.thresholds import adaptive_versions
 from conformal.errors import InvalidThresholds
@@ -178,6 +178,7 @@ class Monitor:
             method=self._method if version is None else version.method,
             calibration=self._calibration(version, starter),
             alpha=alpha,
+            errors=row_errors(session, units[0]) if units else None,
         )
         first, *others = finding.drawn
         return Judged(

@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 
 from backend.domain.ranked import EARLIER_FLOOR, RankedList, RankedText, RankedUnit
-from backend.domain.records import EntityRow, SequenceScores, Served, TextSpan
+from backend.domain.records import EntityRow, ErrorRow, SequenceScores, Served, TextSpan
 from backend.monitoring.flag_risk import judge_risk, language_of, risk_flags
 from backend.prediction.calibration import Calibration, known_method
 from backend.store.judgements import JudgedRisk, JudgedUnit
@@ -70,6 +70,7 @@ def judge_set(
     method: str,
     calibration: Calibration | None,
     alpha: str,
+    errors: ErrorRow | None = None,
 ) -> Finding:
     """Judge a served set by the label `spans`, which has these units and entities under the set's model.
 
@@ -77,6 +78,7 @@ def judge_set(
         draw: gives the task's lot in [0, 1) for a pool, which decides the unit that stands for the task there.
         method: of the set's thresholds.
         calibration: what served; None where it is not at hand, then nothing is said about classes and flags.
+        errors: of the best labeling, as the label was scored; None where they were not looked for.
     """
     listed = unpack_ranked(served.ranked)
     sets = _judge_sets(
@@ -92,7 +94,7 @@ def judge_set(
     )
     if calibration is None:
         return sets
-    return replace(sets, risk=judge_risk(listed, spans, calibration=calibration, stratum=served.stratum))
+    return replace(sets, risk=judge_risk(listed, errors, calibration=calibration, stratum=served.stratum))
 
 
 def _judge_sets(

@@ -127,28 +127,34 @@ def _score(
         cell = strata.cell(length=end - start, language=tagged.language, seen=tagged.seen)
         drawn = len(spans) + len(mine)
         units.append(ScoredUnit(first, last, cell, scores, tagged.tokens[start:end], drawn, lost))
-    errors = _errors(text, units, space)
+    errors = _errors(alignment, tagged.tokens, units, space)
     # The listed spans have told what they know; a study holds a hundred thousand texts.
     slim = tuple(replace(unit, scores=replace(unit.scores, listed=None)) for unit in units)
     return ScoredText(slim, alignment, tagged, errors)
 
 
-def _errors(text: LabelledText, units: Sequence[ScoredUnit], space: LabelSpace) -> TaskErrors:
-    """Compare the label with the best labeling in characters; what the model cannot express counts as missing."""
+def _errors(
+    alignment: Alignment, tokens: Sequence[Token], units: Sequence[ScoredUnit], space: LabelSpace
+) -> TaskErrors:
+    """Compare the label with the best labeling in characters; what the model cannot express counts as missing.
+
+    A span is where its tokens are, as for the sets: white space that somebody marked with a name is no error.
+    """
     best: list[TextSpan] = []
     starts: list[int] = []
     ends: list[int] = []
     doubts: list[float] = []
     for unit in in_pieces(units):
-        scores, tokens = unit.scores, unit.tokens
-        best += to_char_spans(scores.best, tokens)
+        scores, own = unit.scores, unit.tokens
+        best += to_char_spans(scores.best, own)
         if scores.listed is not None:
             said = {(span.start, span.end): space.classes.index(span.label) for span in scores.best}
             keys = scores.listed.keys
-            starts += [tokens[start].start for start, _ in keys]
-            ends += [tokens[end - 1].end for _, end in keys]
+            starts += [own[start].start for start, _ in keys]
+            ends += [own[end - 1].end for _, end in keys]
             doubts += span_doubts(scores.listed.probabilities, [said.get(key) for key in keys]).tolist()
-    true = [span for span in text.spans if span.start < span.end]
+    true = to_char_spans(alignment.spans, tokens)
+    true += [item.span for item in alignment.inexpressible if item.span.start < item.span.end]
     return find_errors(true, best, starts=starts, ends=ends, doubts=doubts)
 
 

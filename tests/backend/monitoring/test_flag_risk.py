@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from backend.calibration.score_labels import error_row
 from backend.domain.guarantee import Guarantee
 from backend.domain.ranked import Candidate, RankedList, RankedText, one_unit
 from backend.domain.records import AnnotationRecord, Draw, ErrorRow, SequenceScores, TextSpan, VersionRecord
@@ -69,9 +70,10 @@ def test_a_served_list_is_judged_as_a_label_is_scored(tagger: NetworkTagger, pla
         (made,) = Predictor(tagger, used).predict([text], languages=["en"])
         listed = unpack_ranked(answer_of(made).ranked)
         for spans in labels:
-            judged = judge_risk(listed, spans, calibration=used, stratum=made.sets.stratum or "en/1-10")
             (scored,) = score_labelled(tagger, [LabelledText(text, spans, language="en")], chunk=1)
             (loss,) = ErrorRows.of([scored.errors]).losses(level).tolist()
+            stratum = made.sets.stratum or "en/1-10"
+            judged = judge_risk(listed, error_row(scored), calibration=used, stratum=stratum)
             assert judged == JudgedRisk("all", 300, "own", "0.05", loss)
 
 
@@ -85,7 +87,7 @@ def test_marks_are_those_that_were_shown(tagger: NetworkTagger, plain: Calibrati
 
 def test_what_cannot_be_judged_is_not(plain: Calibration) -> None:
     sure = RankedList(("PER",), (-0.1,), ((TextSpan(0, 3, "PER"),),), True, (Candidate(0, 3, (0.9,)),))
-    used, spans = at_level(plain, 0.05), [TextSpan(0, 3, "PER")]
+    used, spans = at_level(plain, 0.05), ErrorRow(1, 1)
     known = one_unit(sure, floor=FLOOR)
     assert judge_risk(known, spans, calibration=used, stratum="en/1-10") == JudgedRisk("all", 300, "own", "0.05", 0.0)
     assert judge_risk(known, spans, calibration=plain, stratum="en/1-10") is None  # flags of several labels
@@ -94,8 +96,9 @@ def test_what_cannot_be_judged_is_not(plain: Calibration) -> None:
     for stratum in ("seen", "empty"):
         assert judge_risk(known, spans, calibration=used, stratum=stratum) is None
     nothing = one_unit(RankedList(("PER",), (-0.1,), ((),), True), floor=FLOOR)
-    assert judge_risk(nothing, [], calibration=used, stratum="en/1-10") is None
-    missed = judge_risk(nothing, spans, calibration=used, stratum="en/1-10")
+    for unknown in (None, ErrorRow(0, 0)):
+        assert judge_risk(nothing, unknown, calibration=used, stratum="en/1-10") is None
+    missed = judge_risk(nothing, ErrorRow(1, 0, missing=(0.0,)), calibration=used, stratum="en/1-10")
     assert missed is not None
     assert missed.loss == 1.0
     assert risk_flags(RankedList(("PER",), (), (), True), 0.1) == []

@@ -381,3 +381,13 @@ def test_the_bundled_starter_has_levels_to_borrow(tagger: NetworkTagger) -> None
     nowhere = starter_calibration(tagger, model_directory() / "nowhere", flags=rule).flags_for("en")
     assert nowhere is not None
     assert (nowhere.guarantee, nowhere.n, nowhere.level) == (Guarantee.NONE, 0, 0.0)
+
+
+def test_white_space_marked_with_a_name_is_no_error(tagger: NetworkTagger) -> None:
+    text = "Angela Merkel lives in Berlin today."
+    exact = (TextSpan(0, 13, "PER"), TextSpan(23, 29, "LOC"))
+    wider = (TextSpan(0, 14, "PER"), TextSpan(22, 30, "LOC"))
+    labelled = [LabelledText(text, spans, language="en") for spans in (exact, wider)]
+    plain, spaced = (scored.errors for scored in score_labelled(tagger, labelled))
+    assert spaced == plain
+    assert plain.entities == 2
