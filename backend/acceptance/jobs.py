@@ -19,7 +19,7 @@ from backend.labelstudio.client import LabelStudio, project_uid
 from backend.models.views import View, Views
 from backend.publish import publish_project
 from backend.publish.fresh import FreshPredictions
-from backend.store.acceptance import BlindLabel, count_accepted, forget_plan
+from backend.store.acceptance import BlindLabel, count_accepted, forget_plan, list_acceptances
 from backend.store.monitor import DRIFT, list_alarms
 from backend.store.projects import ensure_model
 from backend.store.sampling import current_order
@@ -63,9 +63,8 @@ def run_withdraw(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     if client is None:
         return {"refused": "LABEL_STUDIO_URL and LABEL_STUDIO_API_KEY are not set"}
     project = context.project_of(job)
-    only = [int(each) for each in str(job.payload.get("only", "")).split(",") if each]
     with client:
-        done = withdraw(context, client, project, why=str(job.payload.get("reason", "asked for")), only=only or None)
+        done = withdraw(context, client, project, why=str(job.payload.get("reason", "asked for")))
     return vars(done)
 
 
@@ -179,9 +178,14 @@ class _Acceptance:
         return result | ({} if stopped is None else {"stopped": stopped})
 
     def _send(self, sender: Sender, decision: AcceptanceRecord, *, model: int, version: int | None) -> bool:
-        """Send all that is planned; returns whether another version or model came meanwhile, and drops the rest."""
+        """Send all that is planned; returns whether another version or model came meanwhile, and drops the rest.
+
+        So it is where somebody withdraws the decision meanwhile: what is planned is theirs to take back.
+        """
         try:
             while sender.send_page():
+                if self._is_withdrawn(decision):
+                    return False
                 _, now, current = self._now()
                 if (now.id, current) != (model, version):
                     self._context.store.run(lambda session: forget_plan(session, decision.id))
@@ -192,6 +196,11 @@ class _Acceptance:
             self._context.store.run(lambda session: forget_plan(session, decision.id))
             raise Refused(f"expected an account that may annotate, got one that may not: {error}") from None
         return False
+
+    def _is_withdrawn(self, decision: AcceptanceRecord) -> bool:
+        with self._context.store.read() as session:
+            found = {each.id: each.withdrawn_at for each in list_acceptances(session, self._project.id)}
+        return found.get(decision.id) is not None
 
     def _check_drift(self, model: ModelRecord) -> None:
         with self._context.store.read() as session:

@@ -34,20 +34,13 @@ class Withdrawn:
     touched: int = 0
 
 
-def withdraw(
-    context: WorkContext,
-    client: LabelStudio,
-    project: ProjectRecord,
-    *,
-    why: str,
-    only: Sequence[int] | None = None,
-) -> Withdrawn:
-    """Take back what the decisions of a project (or `only` these) accepted, where nobody has touched it.
+def withdraw(context: WorkContext, client: LabelStudio, project: ProjectRecord, *, why: str) -> Withdrawn:
+    """Take back what the decisions of a project accepted, where nobody has touched it.
 
     May be killed at any moment and goes on where it was. Raises `LabelStudioError` when the server refuses.
     """
     with context.store.read() as session:
-        standing = [each for each in standing_acceptances(session, project.id) if only is None or each.id in only]
+        standing = standing_acceptances(session, project.id)
     # First of all nothing more is accepted, whatever becomes of this process.
     context.store.run(lambda session: mark_withdrawn(session, [each.id for each in standing], why=why))
     done = Withdrawn()

@@ -7,7 +7,7 @@ from enum import StrEnum
 from sqlalchemy.orm import Session
 
 from backend.domain.records import ProjectRecord
-from backend.store.jobs import enqueue_job, pending_states
+from backend.store.jobs import enqueue_job, load_job, pending_states, set_payload
 
 
 class Kind(StrEnum):
@@ -65,10 +65,17 @@ def queue_reconsider(session: Session, project: ProjectRecord) -> int:
 def queue_accept(
     session: Session, project: ProjectRecord, *, max_error: str, promise: str, who: str, dry_run: bool = False
 ) -> int:
-    """Ask for a decision about acceptance, and unless it is a dry run that it be acted on; returns the job's id."""
-    return _queue(
-        session, Kind.ACCEPT, project, max_error=max_error, promise=promise, who=who, dry_run="yes" if dry_run else ""
-    )
+    """Ask for a decision about acceptance, and unless it is a dry run that it be acted on; returns the job's id.
+
+    Where one waits already it does what was asked for last; that it only looks, it says of itself and of no other.
+    """
+    asked = {"max_error": max_error, "promise": promise, "who": who, "dry_run": "yes" if dry_run else ""}
+    job = _queue(session, Kind.ACCEPT, project, **asked)
+    waiting = load_job(session, job)
+    same = waiting is not None and all(waiting.payload.get(name) == asked[name] for name in ("max_error", "promise"))
+    if not (same and dry_run):
+        set_payload(session, job, asked)
+    return job
 
 
 def queue_withdraw(session: Session, project: ProjectRecord, *, reason: str) -> int:

@@ -228,12 +228,14 @@ def act_on(
 ) -> int:
     """Plan the acceptance of tasks, each under its unique id, and keep what blind tasks would have got.
 
-    Asked for again, only what is not there yet is added. Returns how many tasks are new.
+    Asked for again, only what is not there yet is added; nothing once the decision was withdrawn. Returns how many
+    tasks are new.
     """
     now = database_now(session)
     row = session.execute(sa.select(Acceptance).where(Acceptance.id == acceptance.id).with_for_update()).scalar_one()
+    if row.withdrawn_at is not None:
+        return 0
     row.acted_at, row.account = row.acted_at or now, account
-    row.withdrawn_at = row.withdrawn_why = None
     session.flush()
     before = _count(session, acceptance.id)
     rows = [

@@ -72,6 +72,14 @@ def enqueue_job(
         # The run that was waiting has begun between the two statements: it does not count any more.
 
 
+def set_payload(session: Session, job_id: int, payload: Mapping[str, Any]) -> None:
+    """Change what a job that still waits is to do."""
+    session.execute(
+        sa.update(Job).where(Job.id == job_id, Job.state == "queued").values(payload=dict(payload)),
+        execution_options={"synchronize_session": False},
+    )
+
+
 def acquire_job(
     session: Session,
     *,

@@ -66,6 +66,7 @@ AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
 LOOK = 60.0
 PUBLISH_LOOK = 60.0
+ACCEPTED_LOOK = 60.0  # seconds between two looks at what later labels say about accepted tasks
 KEEP_HOUSE = 3600.0
 JOB_LEASE = timedelta(minutes=2)
 EVENTS_KEPT = timedelta(days=30)
@@ -325,7 +326,10 @@ class Worker:
                     tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
-            withdrawn = watch_accepted(self.store, project, model=model, alarms=watched.alarms)
+            withdrawn = None
+            # Later labels are looked at now and then, an alarm at once.
+            if watched.alarms or self._is_time_for(f"accepted:{project.id}", ACCEPTED_LOOK):
+                withdrawn = watch_accepted(self.store, project, model=model, alarms=watched.alarms)
         except InvalidLabelConfig:
             return  # said where labels are scored
         except BackendError as error:

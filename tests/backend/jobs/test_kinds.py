@@ -25,6 +25,8 @@ ASK: dict[Kind, Callable[[Session, ProjectRecord], int]] = {
     Kind.SECOND_LOOKS: kinds.queue_second_looks,
     Kind.SYNC: kinds.queue_sync,
     Kind.RECONSIDER: kinds.queue_reconsider,
+    Kind.ACCEPT: partial(kinds.queue_accept, max_error="0.02", promise="all", who="me"),
+    Kind.WITHDRAW: partial(kinds.queue_withdraw, reason="asked for"),
 }
 
 
@@ -54,5 +56,30 @@ def test_a_kind_waits_once_for_a_project_and_runs_once(kind: Kind, tmp_path: Pat
             assert not is_running(session, kind, project)
             assert is_pending(session, kind, project)
             payloads = [each.payload for each in list_jobs(session)]
-        expected = {Kind.REFIT: {"reason": "asked for"}, Kind.RESCORE: {"model": "ab"}}.get(kind, {})
-        assert payloads == [expected, expected]
+        expected: dict[Kind, dict[str, str]] = {
+            Kind.REFIT: {"reason": "asked for"},
+            Kind.RESCORE: {"model": "ab"},
+            Kind.WITHDRAW: {"reason": "asked for"},
+            Kind.ACCEPT: {"max_error": "0.02", "promise": "all", "who": "me", "dry_run": ""},
+        }
+        assert payloads == [expected.get(kind, {})] * 2
+
+
+def test_a_wish_that_waits_is_replaced_by_a_later_one_but_not_by_a_look_at_the_same(tmp_path: Path) -> None:
+    def waiting(session: Session) -> tuple[object, object]:
+        (job,) = list_jobs(session)
+        return job.payload["max_error"], job.payload["dry_run"]
+
+    with Store(f"sqlite:///{tmp_path}/store.db") as store:
+        upgrade(store)
+        with store.write() as session:
+            project = ensure_project(session, "7.1")
+            ask = partial(kinds.queue_accept, session, project, promise="all", who="me")
+            ask(max_error="0.02", dry_run=True)
+            assert waiting(session) == ("0.02", "yes")
+            ask(max_error="0.02")
+            assert waiting(session) == ("0.02", "")
+            ask(max_error="0.02", dry_run=True)
+            assert waiting(session) == ("0.02", "")
+            ask(max_error="0.05", dry_run=True)
+            assert waiting(session) == ("0.05", "yes")
