@@ -5,9 +5,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+# Looked for once, not wherever it is named.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 LABEL_STUDIO := .surespan/label-studio-$(shell sed -n 's/^LABEL_STUDIO_VERSION = "\(.*\)".*/\1/p' backend/demo/install.py)/installed.txt
@@ -47,7 +50,7 @@ $(VENV)/.installed-bench: pyproject.toml
 	$(call install,[test$(comma)bench])
 	@touch $(VENV)/.installed $(VENV)/.installed-test
 
-.PHONY: help setup run kernels check quick test coverage lint bench docs soak clean
+.PHONY: help setup run kernels check quick test suite coverage lint bench docs soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -87,7 +90,11 @@ quick: kernels ## the tests without real servers
 $(LABEL_STUDIO): | $(VENV)/.installed-test
 	@$(BIN)/surespan demo --install-only || [ "$${CI:-}" != true ]
 
-test: lint $(LABEL_STUDIO) kernels ## lint, then the whole test suite
+# Types beside the tests here too: end-to-end tests often wait, and leave a core free.
+test: $(LABEL_STUDIO) kernels ## lint, types and the whole test suite
+	@$(MAKE) --no-print-directory -j 2 lint suite
+
+suite: $(LABEL_STUDIO) kernels ## the whole test suite
 	$(call say,pytest)
 	@$(BIN)/pytest -m "not slow" $(PARALLEL)
 

@@ -89,6 +89,23 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 _END_TO_END = "tests/e2e/"
+# Files of half a minute and more, longest first. They come first too: a long one that is begun last keeps one process
+# busy while the others have nothing left to do.
+_LONGEST = (
+    "tests/backend/store/test_crashes.py",
+    "tests/test_wheel.py",
+    "tests/backend/store/test_upgrade_with_data.py",
+    "tests/backend/monitoring/test_monitor.py",
+    "tests/backend/test_trouble.py",
+    "tests/statistical/test_real_coverage.py",
+    "tests/backend/worker/test_replay.py",
+    "tests/statistical/test_class_law.py",
+    "tests/backend/preannotate/test_engines.py",
+    "tests/backend/worker/test_worker.py",
+    "tests/statistical/test_honesty.py",
+    "tests/backend/tagger/encoder/test_training.py",
+    "tests/backend/worker/test_replicas_loop.py",
+)
 _FOLDERS = {_END_TO_END: pytest.mark.e2e, "tests/statistical/": pytest.mark.statistical}
 
 
@@ -96,15 +113,16 @@ _FOLDERS = {_END_TO_END: pytest.mark.e2e, "tests/statistical/": pytest.mark.stat
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what can be told from a test's folder and fixtures, and begin with the end-to-end tests.
 
-    These take longest, and mostly wait.
+    These take longest, and mostly wait. The longest files follow.
     """
+    places = {_END_TO_END: 0} | {file: place for place, file in enumerate(_LONGEST, start=1)}
     for item in items:
         for folder, mark in _FOLDERS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(mark)
         if _needs_postgresql(item):
             item.add_marker(pytest.mark.postgresql)
-    items.sort(key=lambda item: not item.nodeid.startswith(_END_TO_END))
+    items.sort(key=lambda item: places.get(_scope(item.nodeid), len(places)))
 
 
 def _needs_postgresql(item: pytest.Item) -> bool:
@@ -120,6 +138,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _END_TO_END if nodeid.startswith(_END_TO_END) else super()._split_scope(nodeid)
+            return _scope(nodeid)
 
     return ByFile(config, log)
+
+
+def _scope(nodeid: str) -> str:
+    """Return what is run by one process: a file, or all end-to-end tests."""
+    return _END_TO_END if nodeid.startswith(_END_TO_END) else nodeid.partition("::")[0]

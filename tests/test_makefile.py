@@ -29,6 +29,7 @@ NEEDED = {
     "check": {"test"},
     "quick": {"test"},
     "test": {"test"},
+    "suite": {"test"},
     "coverage": {"test"},
     "bench": {"test", "bench"},
     "soak": {"test", "ray"},

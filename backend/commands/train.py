@@ -35,6 +35,8 @@ _WORDS_ONLY = (
     "cut",
     "start_from",
 )
+# What the linear learner has no use for: given on the command line, they ask for the network.
+_NETWORK_ONLY = (*_SHARED, "dev_share", *(name for name in _WORDS_ONLY if name != "start_from"))
 _ENCODER_ONLY = ("freeze", "encoder_rate", "layer_decay", "accumulate", "hidden", "warm_up")
 
 
@@ -70,7 +72,16 @@ def _default(name: str) -> str:
 @click.option(
     "--start-from",
     default=None,
-    help="Begin with the weights of `bundled` or of a model directory instead of random ones.",
+    help="Begin with `bundled`, `nothing` or a model directory. The network takes its weights [default: nothing], the "
+    "linear learner what it says about each word [default: bundled].",
+)
+@click.option(
+    "--learner",
+    type=click.Choice(["auto", "linear", "network"]),
+    default="auto",
+    show_default=True,
+    help="`linear` learns from a few dozen texts in seconds; `auto` takes it for up to 3,000 texts, unless --encoder "
+    "or an option of the network is given.",
 )
 @click.option(
     "--encoder",
@@ -168,7 +179,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
 
     Tokenised files become text by joining their words with one space, and pass through the live tokenizer.
     The model is written to OUT/model.safetensors. If it is killed, the same command continues after the last finished
-    epoch; with --encoder, after the last 200 steps.
+    epoch; with --encoder, after the last 200 steps. The linear learner begins again: it takes seconds.
 
     With --project, labels of audit and blind tasks are left to calibration; what was used is recorded, and the
     project's labels are scored under the new model as soon as a process runs with SURESPAN_MODEL=OUT.
@@ -178,6 +189,12 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
     if wrong:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise click.UsageError(f"{flags} {'cannot be used' if options['encoder'] else 'is only used'} with --encoder")
+    network_asked = sorted(given & set(_NETWORK_ONLY))
+    if options["learner"] == "linear" and (network_asked or options["encoder"]):
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in (network_asked or ["encoder"]))
+        raise click.UsageError(f"{named} cannot be used with --learner linear")
+    if options["learner"] == "auto" and network_asked:
+        options["learner"] = "network"
     if not options["data"] and options["project"] is None:
         raise click.UsageError("give --data FILE or --project ID")
     for name, (words, encoder) in _SHARED.items():
@@ -231,6 +248,20 @@ def _learn(material: Material, options: dict[str, Any]) -> tuple[str, str, tuple
     """Train what the options say; return name, hash and classes of the saved model."""
     out: Path = options["out"]
     name = options["name"] or out.resolve().name
+    if not options["encoder"] and options["learner"] != "network":
+        from backend.tagger.linear.fitting import Recipe
+        from backend.tagger.linear.training_run import suits_linear, train_linear
+        from backend.tagger.model_files import BUNDLED
+
+        if options["learner"] == "linear" or suits_linear(material):
+            linear = train_linear(
+                material,
+                out,
+                name=name,
+                start=options["start_from"] or BUNDLED,
+                recipe=Recipe(seed=options["seed"]),
+            )
+            return linear.name, linear.hash, linear.classes
     common = {key: options[key] for key in (*_SHARED, "seed")}
     if options["encoder"]:
         from backend.tagger.encoder.network import HeadConfig
@@ -260,7 +291,7 @@ def _learn(material: Material, options: dict[str, Any]) -> tuple[str, str, tuple
     from backend.tagger.training_run import train_words
 
     shares = Variation(**{key: options[key] for key in ("upper", "lower", "title", "clause", "cut")})
-    start = options["start_from"]
+    start = None if options["start_from"] == "nothing" else options["start_from"]
     small = train_words(
         material,
         out,

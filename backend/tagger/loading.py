@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.tagger.linear.saved import load_linear_tagger
 from backend.tagger.model import load_model
 from backend.tagger.model_files import BUNDLED, Kind, model_directory, model_kind
 from backend.tagger.network_tagger import NetworkTagger
@@ -28,6 +29,8 @@ def load_tagger(
     directory = model_directory(model)
     if kind is Kind.NETWORK:
         return NetworkTagger(load_model(directory), languages=languages, concurrency=concurrency)
+    if kind is Kind.LINEAR:
+        return load_linear_tagger(directory, languages=languages, concurrency=concurrency)
     # transformers takes seconds to import, which the bundled model need not wait for.
     if kind is Kind.ENCODER:
         from backend.tagger.encoder.saved import load_encoder_tagger  # noqa: PLC0415

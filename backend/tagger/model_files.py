@@ -20,10 +20,11 @@ _BUNDLED_DIRECTORY = Path(__file__).parent / BUNDLED
 
 
 class Kind(Enum):
-    """What runs a model: our network of hashed words, our encoder with BiLSTM and CRF, or a checkpoint as it is."""
+    """What runs a model: our network of hashed words, our encoder, our linear chain, or a checkpoint as it is."""
 
     NETWORK = "network"
     ENCODER = "encoder"
+    LINEAR = "linear"
     CHECKPOINT = "checkpoint"
 
 
@@ -51,9 +52,9 @@ def model_kind(model: str | Path = BUNDLED) -> Kind:
     try:
         return Kind(said[0].get("kind", Kind.NETWORK.value))
     except ValueError:
+        ours = [kind.value for kind in Kind if kind is not Kind.CHECKPOINT]
         raise InvalidModel(
-            f"expected a model of the kinds {[kind.value for kind in Kind][:2]}, got {said[0].get('kind')!r}; "
-            "use the release that wrote it"
+            f"expected a model of the kinds {ours}, got {said[0].get('kind')!r}; use the release that wrote it"
         ) from None
 
 

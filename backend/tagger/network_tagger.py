@@ -22,11 +22,7 @@ from conformal.trellis.potentials import Chain
 
 # With the rounds texts are read in, these bound the memory of a call.
 _BATCH_TOKENS = 4_096  # tokens, padding included, of one forward pass
-
-
 _WINDOW = 256  # a longer sentence is tagged in windows of this many tokens,
-
-
 _MARGIN = 32  # of which this many at each inner edge are context only
 
 
@@ -44,7 +40,7 @@ class NetworkTagger:
     """Runs a trained `Network`. One forward pass at a time unless `concurrency` allows more."""
 
     def __init__(self, model: Model, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
-        network, info, self._seen = model
+        network, info, self.seen = model
         self._network = network
         self.info = info
         self._guess = LanguageGuess(info.languages if languages is None else languages)
@@ -94,6 +90,23 @@ class NetworkTagger:
         return tagged
 
     def _tag(self, texts: list[Read]) -> list[Tagged]:
+        return [
+            Tagged(
+                read.text,
+                read.tokens,
+                self.chain.potentials(e, boundaries=read.boundaries),
+                read.language,
+                self.has_seen(read),
+            )
+            for read, e in zip(texts, self.emissions(texts), strict=True)
+        ]
+
+    def has_seen(self, read: Read) -> bool:
+        """Whether the model was trained on this very text."""
+        return bool(read.tokens) and contains(self.seen, fingerprint(read.text, read.tokens))
+
+    def emissions(self, texts: Sequence[Read]) -> list[npt.NDArray[np.float64]]:
+        """Return the emissions (N, L) of texts that were read already, sentence by sentence."""
         emissions: list[npt.NDArray[np.float64]] = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
         rows: dict[str, int] = {}
         places = [
@@ -109,16 +122,7 @@ class NetworkTagger:
                     if vectors is None:
                         vectors = self._network.word_vectors(words)  # (U, mixed_width)
                     self._run(group, vectors, places, emissions)
-        return [
-            Tagged(
-                read.text,
-                read.tokens,
-                self.chain.potentials(e, boundaries=read.boundaries),
-                read.language,
-                bool(read.tokens) and contains(self._seen, fingerprint(read.text, read.tokens)),
-            )
-            for read, e in zip(texts, emissions, strict=True)
-        ]
+        return emissions
 
     def _run(
         self,

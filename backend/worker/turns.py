@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from backend.calibration.score_labels import BEGINNING, Cursor
 
 LABELS = 50
-SECONDS = 5.0
+SECONDS = 2.0
 MANY = 2000  # tasks that are looked up by their ids; beyond that the whole project is
 
 

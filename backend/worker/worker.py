@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 from sqlalchemy.orm import Session
 
@@ -58,7 +59,8 @@ from backend.worker.turns import Share, Turns
 
 _log = logging.getLogger(__name__)
 
-BATCH = 50
+BATCH = 50  # events in one step, or as many as there are seconds for:
+BATCH_SECONDS = 2.0  # on a slow machine too, labels that wait to be scored need not wait long
 PAUSE = 0.5  # seconds between two looks at an empty inbox
 AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
@@ -80,6 +82,7 @@ class Worker:
     Args:
         name: claims and leases are made under it; `takeover` gives those of an earlier worker of this name back, for
             the one worker of a service, whose restart need not wait for leases to end.
+        clock: says when a turn or a batch has had its time.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Worker:
         label_studio: Callable[[], LabelStudio | None] | None = None,
         name: str | None = None,
         takeover: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings, self.store, self.loader, self.views = settings, store, loader, views
         self.name = name or f"worker:{socket.gethostname()}:{os.getpid()}"
@@ -99,7 +103,8 @@ class Worker:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._turn = Turn()
-        self._turns, self._long_turns = Turns(), Turns(labels=1)
+        self._clock = clock
+        self._turns, self._long_turns = Turns(clock=clock), Turns(clock=clock, labels=1)
         self._ingest = Ingest(self._classes, labels_control=settings.labels_control, on_change=self._note)
         self._monitor: Monitor | None = None
         self._due: dict[str, float] = {}
@@ -153,7 +158,7 @@ class Worker:
             self._ingest.process,
             worker=self.name,
             limit=BATCH,
-            stop=self._stop.is_set,
+            stop=self._batch_end(),
             hopeless=(InvalidPayload, RecursionError),
             turn=self._turn,
         )
@@ -236,6 +241,11 @@ class Worker:
                 _log.error("worker step failed", extra={"reason": type(error).__name__, "stack": stack_of(error)})
                 pause = AWAY
             self._stop.wait(pause)
+
+    def _batch_end(self) -> Callable[[], bool]:
+        """Return what says that a batch of events has had its time: not before one of them was looked at."""
+        asked, end = count(), self._clock() + BATCH_SECONDS
+        return lambda: self._stop.is_set() or (next(asked) > 0 and self._clock() >= end)
 
     def _prepare(self) -> None:
         def take(session: Session) -> int:

@@ -196,7 +196,8 @@ def test_acceptance_from_the_first_label_to_the_last_word(desk: Desk) -> None:
     assert done["accepted"] > 0, done
     assert desk.counts()["planned"] == 0
     accepted = desk.counts()[SENT]
-    assert accepted == sent + done["accepted"] - 2  # what the two that died with an answer had sent was found again
+    # What was answered to a process that died then, the webhook has named, or the next process has found.
+    assert sent + done["accepted"] - 2 <= accepted <= sent + done["accepted"]
 
     # Complete, without doubles, and of no blind, drafted or skipped task.
     after = {task["id"]: task for task in desk.tasks()}

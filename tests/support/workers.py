@@ -35,7 +35,7 @@ def loader(served_model: Path) -> ModelLoader:
 
 @pytest.fixture
 def make_worker(url: str, store: Store, served_model: Path, loader: ModelLoader) -> MakeWorker:
-    """Make workers on the test's database, with other settings."""
+    """Make workers on the test's database, with other settings; their turns never end for want of time."""
     from backend.models.views import Views
     from backend.worker.worker import Worker
 
@@ -45,7 +45,7 @@ def make_worker(url: str, store: Store, served_model: Path, loader: ModelLoader)
 
     def made(**changes: Any) -> Worker:
         mine = settings.model_copy(update=changes)
-        return Worker(mine, store, loader=loader, views=Views(mine, store, loader))
+        return Worker(mine, store, loader=loader, views=Views(mine, store, loader), clock=lambda: 0.0)
 
     return made
 

@@ -561,7 +561,8 @@ def test_a_row_that_an_earlier_release_wrote_beside_this_one_is_counted_once_it_
 
 
 def test_statements_do_not_grow_with_the_units_of_a_text(store: Store) -> None:
-    project, model, tasks = prepare(store, 2)
+    project, model, (first, *tasks) = prepare(store, 3)
+    put(store, project, model, first, 1.0)  # what is made once is there
     shared = {"model_id": model, "label_revision": 1, "evidence": "blind"}
     counts: list[list[int]] = []
     for task, size in zip(tasks, (40, 400), strict=True):
@@ -594,4 +595,5 @@ def test_statements_do_not_grow_with_the_units_of_a_text(store: Store) -> None:
         counts.append(done)
         check_counters(store, project, model)
     few, many = counts
-    assert few == many
+    # The driver cuts what it sends into parts of some hundred rows.
+    assert all(late - early < 5 for early, late in zip(few, many, strict=True)), counts

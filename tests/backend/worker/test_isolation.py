@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from backend.store.attempts import DEATHS, FAILURES, begin_attempts, count_set_a
 from backend.store.events import inbox_depth, store_events
 from backend.store.labels import labels_of, list_labels
 from backend.store.tables import CalibrationScore, Event, Project, Task
+from backend.worker.worker import BATCH_SECONDS
 from tests.support.workers import MakeWorker, attempts, catch_up, labelled, let_attempts_rest, scored_tasks
 
 TEXT = "Anna met Bob in Paris."
@@ -218,3 +220,18 @@ def test_a_flood_of_one_project_delays_itself_alone(store: Store, make_worker: M
         assert left.scalar_one() == 0, "twenty turns among fifty are enough for twenty events"
         assert inbox_depth(session)["pending"] == 270
     assert {str(number) for number in range(3_000, 3_020)} <= scored_tasks(store)
+
+
+def test_a_batch_of_events_has_its_time_and_one_event_at_least(store: Store, make_worker: MakeWorker) -> None:
+    store_events(store, [labelled(number, f"{TEXT} {number}", []) for number in range(4)])
+    worker = make_worker()
+    ticks = itertools.count()
+    worker._clock = lambda: next(ticks) * BATCH_SECONDS  # every look at the clock takes all the time there is
+    left = []
+    for _ in range(4):
+        assert worker.step_events()
+        with store.read() as session:
+            left.append(inbox_depth(session)["pending"])
+    assert left == [3, 2, 1, 0]
+    worker.drain()
+    assert scored_tasks(store) == {"0", "1", "2", "3"}
