@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.flag_rule import RiskRule
 from backend.errors import InvalidSetting
 from backend.settings import Settings, load_settings
 from conformal.scores import METHODS
@@ -29,6 +30,9 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
     settings = load_settings()
     assert (settings.alpha, settings.text_retention, settings.served_retention) == ("0.1", 30, None)
     assert load_settings(alpha="0.2").alpha == "0.2"
+    assert load_settings().risk_rule == RiskRule("0.05")
+    assert load_settings(max_error="0.020", max_error_sure=True).risk_rule == RiskRule("0.02", sure=True)
+    assert load_settings(flags="sets", max_error="0.02").risk_rule is None
     for name in METHODS:
         assert load_settings(method=name).method == name
     assert load_settings(method="joint+nc2/conditional+nc1").method == "joint+nc2/conditional+nc1"
@@ -41,6 +45,11 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPat
         ("ALPHA", "5%", "SURESPAN_ALPHA: expected a decimal number .*, got '5%'"),
         ("ALPHA", "nan", "SURESPAN_ALPHA: expected a decimal number .*, got 'nan'"),
         ("ALPHA", "", "SURESPAN_ALPHA: expected a decimal number .*, got ''"),
+        ("MAX_ERROR", "0", "SURESPAN_MAX_ERROR: expected a decimal number between 0 and 1, both excluded, .*, got '0'"),
+        ("MAX_ERROR", "1", "SURESPAN_MAX_ERROR: expected a decimal number between 0 and 1, both excluded, .*, got '1'"),
+        ("MAX_ERROR", "abc", "SURESPAN_MAX_ERROR: expected a decimal number .*, got 'abc'"),
+        ("MAX_ERROR_SURE", "often", "SURESPAN_MAX_ERROR_SURE: expected true or false, got 'often'"),
+        ("FLAGS", "foo", "SURESPAN_FLAGS: expected 'risk' or 'sets', got 'foo'"),
         ("MAX_SHOWN", "0", "SURESPAN_MAX_SHOWN: expected a whole number of at least 1, got '0'"),
         ("MAX_SHOWN", "many", "SURESPAN_MAX_SHOWN: expected a whole number of at least 1, got 'many'"),
         ("N_MIN", "1.5", "SURESPAN_N_MIN: expected a whole number of at least 1, got '1.5'"),

@@ -29,7 +29,7 @@ from backend.store.batches import NewTask, ensure_tasks
 from backend.store.calibration import record_scores
 from backend.store.events import store_event
 from backend.store.jobs import acquire_job, enqueue_job, fail_job
-from backend.store.judgements import Judged, record_judgement
+from backend.store.judgements import Judged, JudgedRisk, record_judgement
 from backend.store.labels import labels_of, record_annotation
 from backend.store.monitor import raise_alarm, save_monitor
 from backend.store.packed_lists import pack_ranked
@@ -40,6 +40,7 @@ from backend.store.state import SECOND_LOOKS, set_state
 from backend.store.tables import SecondLook
 from backend.store.thresholds import write_version
 from backend.tagger.identity import ModelHeader
+from conformal.risk import RiskLevels, RiskPool
 from conformal.rows import TaskRows
 from conformal.thresholds import calibrate
 
@@ -90,6 +91,7 @@ def judged(task: int, project: int, model: int, *, number: int, version: int, da
         size=size,
         classes={"PER": (2, 2 - (number % 9 == 0)), "LOC": (1, 1)},
         flags={"kept": 1, "relabelled": int(number % 4 == 0), "left": int(number % 5 == 0)},
+        risk=JudgedRisk("en", 199, "own", "0.05", 0.5 if number % 30 == 0 else 0.0),
     )
 
 
@@ -167,6 +169,15 @@ def _version(session: Session, project: int, model: int, *, rows: int, tau: floa
         "guarantees": {"en/*": "own", "de/*": "none"},
         "gap": {"gap": None},
         "skips": {"unresolved": 3, "labelled": 97, "share": 0.03},
+        "risk": RiskLevels(
+            "0.05",
+            False,
+            100,
+            (
+                RiskPool("en", 0.125, rows, True, 0.045, 0.0625, ("en",), 0.125),
+                RiskPool("others", 0.0, 9, False, 0.0, 0.5, ("de",), 0.0),
+            ),
+        ).to_dict(),
     }
     return write_version(
         session,

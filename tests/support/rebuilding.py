@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from backend.calibration.evidence import row_weights
 from backend.calibration.refit import library_rows
+from backend.domain.records import VersionRecord
 from backend.prediction.calibration import version_method
 from backend.store import Store
-from backend.store.bulk import load_entities, load_scores
+from backend.store.bulk import load_entities, load_errors, load_scores
 from backend.store.calibration import load_cells
 from backend.store.tables import Model, Threshold, ThresholdVersion
 from backend.store.thresholds import load_version
 from conformal.labels import OUTSIDE
+from conformal.risk import ErrorRows, fit_levels
+from conformal.strata import EMPTY, SEEN
 from conformal.thresholds import calibrate
 
 
@@ -50,4 +57,27 @@ def check_versions(store: Store) -> int:
             stored = {each.pool: each.n for each in session.execute(pools)}
             assert stored == {fitted.pool(cell).pool.name: fitted.pool(cell).pool.n for cell in fitted.cells}
             assert fitted.to_bytes() == version.content, f"version {number} cannot be rebuilt"
+            levels = version.details.get("risk")
+            if levels is not None:
+                assert _levels(session, version, levels) == levels, f"version {number} flags by other errors"
     return len(numbers)
+
+
+def _levels(session: Session, version: VersionRecord, rule: dict[str, Any]) -> dict[str, Any]:
+    """Fit the levels of flags again, on the errors that counted then: those of blind labels and of files."""
+    cells = load_cells(session, version.project_id, model_id=version.model_id, evidence=["blind", "file"])
+    table = load_errors(
+        session, [cell for cell in cells if cell.stratum not in (EMPTY, SEEN)], at_revision=version.input_revision
+    )
+    weights = row_weights(table.weight)
+    rows = ErrorRows(
+        table.true_spans,
+        table.best_spans,
+        None if (weights == 1.0).all() else weights,
+        table.errors_of,
+        table.levels,
+        ~table.missing,
+    )
+    languages = [table.strata[code].split("/")[0] for code in table.codes.tolist()]
+    options = {"max_error": rule["max_error"], "sure": rule["sure"], "n_min": rule["n_min"]}
+    return fit_levels(rows, languages, **options).to_dict()
