@@ -15,17 +15,22 @@ from conformal.labels import LabelSpace
 
 @dataclass(frozen=True)
 class Recipe:
-    """Strengths of the penalties and when to stop; part of a saved model."""
+    """Strengths of the penalties and when to stop; part of a saved model.
+
+    `base` is of a network's emissions, `base_known` the same where the network has every class under the same name:
+    then few labels should not move far from what it says.
+    """
 
     sparse: float = 0.1
     base: float = 0.05
+    base_known: float = 1.0
     chain: float = 0.1
     steps: int = 120
     tolerance: float = 1e-3
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.sparse, self.base, self.chain, self.tolerance) <= 0.0:
+        if min(self.sparse, self.base, self.base_known, self.chain, self.tolerance) <= 0.0:
             raise InvalidTraining("expected penalties and a tolerance above 0, got one that is not; raise it")
         if self.steps < 1:
             raise InvalidTraining(f"expected at least 1 step, got {self.steps}")

@@ -23,7 +23,7 @@ from conformal.trellis.potentials import Chain
 
 Progress = Callable[[str, float], None]
 _LEAST_GROUPS = 5  # with fewer texts (or sentences) nothing is held out
-_FEW_TOKENS, _MANY_TOKENS = 15_000, 45_000  # five folds up to the first, three up to the second, then one fifth
+_LITTLE, _MUCH = 80_000, 200_000  # tokens times labels: five folds up to the first, three up to the second, then one
 _USUAL_TEMPERATURE = 0.6  # where nothing is held out: about what small samples ask for
 _LEAST_TO_JUDGE = 20  # held-out sentences that may speak against a network,
 _CLEARLY = 2.0  # by this many standard errors of their mean difference in log-loss
@@ -119,7 +119,7 @@ class _Held:
         return counter.total.f1
 
 
-def _folds(chains: Chains, rng: np.random.Generator) -> list[npt.NDArray[np.bool_]]:
+def _folds(chains: Chains, space: LabelSpace, rng: np.random.Generator) -> list[npt.NDArray[np.bool_]]:
     """Return which chains each fold holds out; texts that read alike, and sentences of one text, go together.
 
     One long text is its sentences: where there are few texts, sentences are held out one by one.
@@ -128,12 +128,12 @@ def _folds(chains: Chains, rng: np.random.Generator) -> list[npt.NDArray[np.bool
     names = np.unique(groups)
     if len(names) < _LEAST_GROUPS:
         return []
-    tokens = len(chains.examples.labels)
-    count = 5 if tokens <= _FEW_TOKENS or tokens > _MANY_TOKENS else 3
+    work = len(chains.examples.labels) * len(space)
+    count = 3 if _LITTLE < work <= _MUCH else 5
     number = np.empty(int(groups.max()) + 1, np.int64)
     number[rng.permutation(names)] = np.arange(len(names)) % count
     folds = [number[groups] == k for k in range(count)]
-    return folds if tokens <= _MANY_TOKENS else folds[:1]
+    return folds if work <= _MUCH else folds[:1]
 
 
 def judge(
@@ -149,7 +149,7 @@ def judge(
     Chains with dense features have them from a network; `centre` is where its weights are drawn to.
     """
     has_base = chains.examples.dense.shape[1] > 0
-    folds = _folds(chains, np.random.default_rng([recipe.seed, 13]))
+    folds = _folds(chains, space, np.random.default_rng([recipe.seed, 13]))
 
     def report(uses_base: bool, temperature: float, held: _Held | None, other: float | None) -> Report:
         return Report(

@@ -62,6 +62,8 @@ def learn(
     mean, spread = _scale(chains.examples.dense)
     even = ((chains.examples.dense - mean) / spread).astype(np.float32)
     chains = replace(chains, examples=replace(chains.examples, dense=even))
+    if base is not None and {name.casefold() for name in space.classes} <= _folded(base):
+        chosen = replace(chosen, base=chosen.base_known)
     centre = _centre(chains, space, base, mean=mean, spread=spread)
     judged = judge(chains, space, recipe=chosen, centre=centre, say=say)
     if not judged.uses_base:
@@ -82,6 +84,10 @@ def _rounded(part: Floats, half: bool) -> Floats:
     if not np.isfinite(stored).all():
         raise InvalidTraining("expected finite weights, got an overflow; raise the penalties")
     return stored.astype(np.float64)
+
+
+def _folded(base: NetworkTagger) -> set[str]:
+    return {name.casefold() for name in base.space.classes}
 
 
 def _scale(dense: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:

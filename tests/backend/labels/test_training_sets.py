@@ -22,6 +22,7 @@ from backend.store.tables import CalibrationCell, CalibrationScore, TrainingTask
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.folded import restrict
 from backend.tagger.loading import load_tagger
+from backend.tagger.model_files import Kind, model_kind
 from backend.tagger.readers import read_labelled
 from backend.tagger.tagger import Tagger
 from tests.support.paths import SAMPLE
@@ -150,3 +151,18 @@ def test_an_unknown_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answer = CliRunner().invoke(main, ["train", "--project", "99", "--out", str(tmp_path / "m")])
     assert answer.exit_code == 1
     assert "expected the id of a project" in answer.output
+
+
+def test_few_labels_are_learnt_by_the_linear_chain_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, out = f"sqlite:///{tmp_path / 's.db'}", tmp_path / "mine"
+    with open_store(url) as store:
+        made = fill(store)
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
+    answer = CliRunner().invoke(main, ["train", "--project", "7", "--out", str(out), "--start-from", "nothing"])
+    assert answer.exit_code == 0, answer.output
+    assert model_kind(out) is Kind.LINEAR
+    with open_store(url) as store:
+        excluded = exclusions(store, load_tagger(out))
+    assert {task for task, reason in excluded.items() if reason == "trained"} == set(made["usable"])
