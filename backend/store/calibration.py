@@ -395,9 +395,7 @@ def _sorted(entities: Iterable[EntityRow]) -> list[EntityRow]:
 
 
 def _refuse_nan(scores: SequenceScores, entities: Sequence[EntityRow], weight: float) -> None:
-    records: list[SequenceScores | EntityRow] = [scores, *entities]
-    values = [value for record in records for value in column_values(record).values()]
-    numbers = [weight, *(value for value in values if isinstance(value, float))]
-    if any(math.isnan(number) for number in numbers):
+    # Of all values, only NaN is not equal to itself.
+    if weight != weight or any(value != value for each in (scores, *entities) for value in vars(each).values()):  # noqa: PLR0124
         # SQLite would turn NaN into null, and a NaN has no rank among scores.
         raise InvalidScores("expected scores that are numbers or +inf, got NaN: the model's output is broken")

@@ -30,9 +30,7 @@ def column_values(record: SequenceScores | EntityRow) -> dict[str, float | int |
 
     -0.0 becomes 0.0: SQLite does not keep the sign, and equal scores must look equal.
     """
-    names = _SEQUENCE if isinstance(record, SequenceScores) else _ENTITY
-    values = {name: getattr(record, name) for name in names}
-    return {name: value + 0.0 if isinstance(value, float) else value for name, value in values.items()}
+    return {name: value + 0.0 if isinstance(value, float) else value for name, value in vars(record).items()}
 
 
 @dataclass(frozen=True)

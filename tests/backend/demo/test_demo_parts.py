@@ -114,6 +114,7 @@ def test_an_incomplete_installation_is_none(tmp_path: Path) -> None:
     assert install_label_studio(environment, say=pytest.fail, progress=pytest.fail) == command
 
 
+@pytest.mark.heavy
 def test_an_installation_that_fails_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)

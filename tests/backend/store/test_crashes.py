@@ -166,8 +166,8 @@ def clean_run(tmp_path: Path, deliveries: list[dict[str, Any]]) -> dict[str, Any
 
 
 def test_kills_at_random_points(url: str, forks: Forks, tmp_path: Path) -> None:
-    done = run_kills(url, forks, tmp_path, kills=20, seed=1)
-    assert done["killed"] == 20
+    done = run_kills(url, forks, tmp_path, kills=12, seed=1)
+    assert done["killed"] == 12
     assert done["versions"] > 0
     assert done["events"] > 0
 
@@ -184,7 +184,7 @@ def test_many_kills_at_random_points(kind: str, url: str, forks: Forks, tmp_path
 def test_processes_side_by_side_end_like_one_in_order(
     url: str, forks: Forks, tmp_path: Path, processes: int, share: str
 ) -> None:
-    deliveries = workload.make_deliveries(7, tasks=12 if processes == 2 else 6)
+    deliveries = workload.make_deliveries(7, tasks=8 if processes == 2 else 4)
     pids = []
     for number in range(processes):
         mine = list(deliveries)

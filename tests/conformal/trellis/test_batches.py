@@ -111,6 +111,7 @@ def test_a_forked_child_decodes_in_threads() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, cwd=ROOT, timeout=300)
 
 
+@pytest.mark.heavy
 def test_a_read_only_install_without_home_works(tmp_path: Path) -> None:
     """Compiled kernels go to a private temporary directory when neither the package nor a home is writable."""
     install = tmp_path / "install"
