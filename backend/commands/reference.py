@@ -64,7 +64,7 @@ def contexts(context: click.Context) -> Iterator[click.Context]:
     """Yield the context of every command below one, groups before what is in them.
 
     >>> [found.command_path for found in contexts(root())][:2]
-    ['surespan', 'surespan calibrate']
+    ['surespan', 'surespan accept']
     """
     yield context
     if isinstance(context.command, click.Group):

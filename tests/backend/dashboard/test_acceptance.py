@@ -51,6 +51,8 @@ def test_the_page_says_what_is_missing_and_asks_before_it_accepts(app: Flask) ->
     assert kind == "accept"
     assert (payload["max_error"], payload["promise"], payload["dry_run"]) == ("0.05", "all", "")
     assert "Acceptance is queued" in client.get(answer.headers["Location"]).text
+    assert f"{PAGE}/actions/preview" in page
+    assert "and accept nothing?" in client.get(f"{PAGE}/actions/preview?max_error=0.05").text
     answer_question(client, "withdraw")
     assert {kind for kind, _ in queued(app)} == {"accept", "withdraw"}
     assert sorted(recorded(app)) == ["accept", "withdraw"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -228,7 +229,14 @@ class TestRecord:
         assert best == [(value["start"], value["end"]) for value in shown] != []
         assert len(ranked.labelings) == 16
         assert kept.priority == entry[-1]["score"]
-        assert value_of(kept.priority) >= -ranked.log_probabilities[0]
+        assert kept.doubt == pytest.approx(-math.expm1(ranked.log_probabilities[0]))
+        assert kept.flags is not None
+        # Errors expected at what is amber, for each look: one opens the task, one is for each place.
+        assert kept.flags > 0
+        assert 0 < value_of(kept.priority) * (1 + kept.flags) < sum(
+            sum(each.probabilities) if (each.start, each.end) not in best else 1.0 - max(each.probabilities)
+            for each in ranked.candidates
+        )
         with service.reads.read() as session:
             row = find_project(session, shapes.PROJECT)
             assert row is not None

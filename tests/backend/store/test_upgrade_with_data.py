@@ -29,7 +29,7 @@ from backend.store.judgements import CoverageRow, Judged, JudgedRisk, coverage_r
 from backend.store.labels import unscored_labels
 from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_project, find_project, load_project, lookup_model
-from backend.store.rows import row_errors, stored_unit, task_units
+from backend.store.rows import row_errors, stored_units, task_units
 from backend.store.sampling import current_order, follows_queue, is_shuffled, load_history
 from backend.store.schema import alembic_config, downgrade, schema_differences, schema_state, upgrade
 from backend.store.served import record_served
@@ -405,7 +405,7 @@ def test_what_flags_rest_on_leaves_on_the_way_down_and_is_made_again(empty_url: 
         fill(store)
         upgrade(store)
         with store.write() as session:
-            unit = stored_unit(session, task_units(session, 1, model_id=1)[0])
+            unit = stored_units(session, 1, model_id=1)[0]
             assert not record_units(
                 session, 1, model_id=1, task_id=1, label_revision=1, evidence="blind", units=[replace(unit, end=9)],
                 errors=errors,

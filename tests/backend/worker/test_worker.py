@@ -235,7 +235,9 @@ def test_a_failing_job_is_tried_again_and_one_without_a_project_is_not(
 
 
 def test_every_kind_of_job_has_its_handler() -> None:
-    assert set(HANDLERS) == {"publish", "reconsider", "refit", "rescore", "second-looks", "sync"}
+    assert set(HANDLERS) == {
+        "accept", "publish", "reconsider", "refit", "rescore", "second-looks", "sync", "withdraw",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
