@@ -93,7 +93,7 @@ class Connector:
         """Wire a project whose model has these classes.
 
         Raises:
-            InvalidLabelConfig: when the label config has no place for any class; nothing was changed.
+            InvalidLabelConfig: when the label config has no labels over a text; nothing was changed.
             LabelStudioError: when the server refuses something; what was done until then is written down, and the
                 same command goes on from there.
         """
