@@ -14,12 +14,16 @@ from rich.console import Console
 
 from backend.app import service_of
 from backend.calibration.evidence import Evidence
+from backend.calibration.local import starter_of
 from backend.calibration.score_labels import label_evidence
+from backend.domain.guarantee import Guarantee
 from backend.domain.records import AnnotationRecord, Draw, LabelRecord, TaskRecord
 from backend.jobs.kinds import queue_refit, queue_rescore, queue_second_looks
 from backend.labels.training_sets import add_labels, hand_over, read_project
 from backend.models.loading import ModelLoader
 from backend.models.views import Views
+from backend.prediction.predictor import Predictor
+from backend.prediction.promise import describe_promise
 from backend.serving.service import Service
 from backend.settings import Settings
 from backend.store import Store
@@ -27,6 +31,8 @@ from backend.store.events import store_events
 from backend.store.handover import active_models
 from backend.store.projects import find_project
 from backend.store.tables import CalibrationCell, CalibrationScore, Job, Label, ServedSet, Task, TrainingTask
+from backend.tagger.blank import BlankTagger
+from backend.tagger.configured import load_configured
 from backend.tagger.identity import ModelHeader
 from backend.tagger.readers import read_labelled
 from backend.tagger.training_data import Material
@@ -218,6 +224,27 @@ def test_known_labels_are_predicted_beside_unknown_ones(make_app: MakeApp) -> No
     assert (view.target.blank, set(view.target.unknown)) == (False, {"Drug", "Site/Ort", "Club & Co"})
     (prediction,) = view.predictor.predict([TEXTS[0].text])
     assert prediction.as_dict()["out_of_reach"] == ["Drug", "Site/Ort", "Club & Co"]
+    said = describe_promise(prediction)
+    assert "Labels Drug, Site/Ort, Club & Co are not known to the model: nothing is suggested for them" in said
+    assert {span.label for labeling in prediction.labelings for span in labeling.spans} <= {"PER"}
+    (nothing,) = service.views.view(shapes.PROJECT, OWN).predictor.predict([TEXTS[0].text])
+    assert nothing.blank
+    assert describe_promise(nothing).startswith("No promise, and no suggestion. Labels Hero, ")
+
+
+@pytest.mark.parametrize("unit", ["sentence", "task"])
+def test_a_blank_tagger_reads_texts_as_its_model_does(served_model: Path, settings: Settings, unit: str) -> None:
+    tagger = load_configured(settings.model_copy(update={"unit": unit, "model": str(served_model)}))
+    texts = ["", " ", "One. Two, says Ann.", TEXTS[0].text]
+    for labels in (("a/b", "ü 🎉"), (), tuple(f"L{i}" for i in range(300))):
+        blank = BlankTagger(tagger, labels)
+        for own, theirs in zip(blank.potentials(texts), tagger.potentials(texts), strict=True):
+            assert (own.tokens, own.units, own.language) == (theirs.tokens, theirs.units, theirs.language)
+        predictor = Predictor(blank, starter_of(settings, blank))
+        for prediction in predictor.predict(texts):
+            (only,) = prediction.labelings
+            assert (only.spans, only.probability, prediction.spans) == ((), 1.0, ())
+            assert prediction.guarantee is Guarantee.NONE
 
 
 def test_an_interactive_request_gets_nothing(make_app: MakeApp) -> None:
