@@ -16,6 +16,8 @@ from backend.store.sampling import current_order
 from backend.tagger.identity import origin_of
 from conformal.scores import Method
 
+_NOTHING = "Nothing to do."
+
 
 @dataclass(frozen=True)
 class State:
@@ -34,7 +36,10 @@ def guarantee_state(subject: Subject) -> State:
     state = _promised(subject)
     if not unknown:
         return state
-    return State(state.word, f"{state.sentence} {unknown}", f"{state.advice} {teach_labels(subject.project.key)}")
+    advice = teach_labels(subject.project.key)
+    if state.advice != _NOTHING:
+        advice = f"{state.advice} {advice}"
+    return State(state.word, f"{state.sentence} {unknown}", advice)
 
 
 def _promised(subject: Subject) -> State:
@@ -80,7 +85,7 @@ def _promised(subject: Subject) -> State:
             f"thresholds too tight. {gap}",
             f"Label {missing:,} more blank tasks to make the guarantee your own." if missing else "Refit now.",
         )
-    return State("own", f"The guarantee is your own. {sentence}", "Nothing to do.")
+    return State("own", f"The guarantee is your own. {sentence}", _NOTHING)
 
 
 def order_sentence(subject: Subject) -> str:

@@ -142,14 +142,15 @@ def parse_config(xml: str) -> LabelConfig:
 def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str, str]:
     """Return the label of each class that has one, in the order of the classes; case does not matter.
 
-    What a label says in `predicted_values` wins over its value and alias, and these over the usual other names.
+    What a label says in `predicted_values` wins over its value and alias, and these over the usual other names. Of
+    labels that differ by case alone the one that is spelt like the class is meant.
     """
     offered = list(options)
-    ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_named, _is_called)
+    ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_spelt, _is_named, _is_called)
     matched: dict[str, str] = {}
     for name in classes:
         for way in ways:
-            hit = next((option.value for option in offered if way(option, name.casefold())), None)
+            hit = next((option.value for option in offered if way(option, name)), None)
             if hit is not None:
                 matched[name] = hit
                 break
@@ -157,11 +158,15 @@ def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str,
 
 
 def _is_predicted(option: Option, name: str) -> bool:
-    return name in {each.casefold() for each in option.predicted}
+    return name.casefold() in {each.casefold() for each in option.predicted}
+
+
+def _is_spelt(option: Option, name: str) -> bool:
+    return name in option.names
 
 
 def _is_named(option: Option, name: str) -> bool:
-    return name in {each.casefold() for each in option.names}
+    return name.casefold() in {each.casefold() for each in option.names}
 
 
 def _is_called(option: Option, name: str) -> bool:

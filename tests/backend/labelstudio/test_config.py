@@ -132,6 +132,11 @@ def test_labels_that_the_model_does_not_know_make_a_blank_target(labels: str, un
     assert parse_config(behind).target(CLASSES).control == "l"  # marks of doubt are not what people label with
 
 
+def test_labels_that_differ_by_case_alone_stay_apart() -> None:
+    target = parse_config(config('<Label value="drug"/><Label value="Drug"/>')).target(["Drug", "drug", "DRUG"])
+    assert target.labels == {"Drug": "Drug", "drug": "drug", "DRUG": "drug"}
+
+
 def test_known_labels_are_kept_apart_from_unknown_ones() -> None:
     target = parse_config(config('<Label value="Drug"/><Label value="Person"/><Label value="Symptom"/>')).target(
         CLASSES
