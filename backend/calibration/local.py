@@ -14,13 +14,15 @@ from sqlalchemy.orm import Session
 from backend.calibration.adaptive import level_of, switch_adaptive
 from backend.calibration.refit import Refit, refit
 from backend.calibration.score_labels import CaughtUp, score_unscored
+from backend.domain.label_names import listed_names
 from backend.domain.records import AnnotationRecord, Draw, ModelRecord, ProjectRecord
 from backend.domain.streams import FILE_STREAM
-from backend.errors import NotFound
+from backend.errors import InvalidLabelConfig, NotFound
 from backend.jobs.kinds import queue_publish
 from backend.labelstudio.config import parse_config
 from backend.prediction.calibration import Calibration, calibration_of, version_method
 from backend.prediction.predictor import Predictor
+from backend.prediction.remarks import teach_labels
 from backend.prediction.starter import starter_calibration
 from backend.settings import Settings, database_url
 from backend.store import Store, open_store
@@ -132,6 +134,7 @@ def project_view(store: Store, tagger: Tagger, settings: Settings, *, key: str) 
 
     Raises:
         NotFound: when there is no such project.
+        InvalidLabelConfig: when the model knows no label of the project.
     """
     project = local_rows(store, tagger)[0] if key == LOCAL else None
     with store.read() as session:
@@ -141,6 +144,11 @@ def project_view(store: Store, tagger: Tagger, settings: Settings, *, key: str) 
     if project.label_config is None:
         return project, tagger
     target = parse_config(project.label_config).target(tagger.space.classes, control=settings.labels_control)
+    if target.blank:
+        raise InvalidLabelConfig(
+            f"expected a model that knows a label of project {key} ({listed_names(target.unknown) or 'none'}), got one "
+            f"with the classes {', '.join(tagger.space.classes)}. {teach_labels(project.key)}"
+        )
     return project, project_tagger(tagger, target)
 
 

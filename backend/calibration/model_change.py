@@ -21,6 +21,7 @@ from backend.store import Store
 from backend.store.handover import active_models, begin_handover, count_labels, end_handover, handover_target, has_rows
 from backend.store.jobs import heartbeat
 from backend.store.projects import list_projects, lookup_model
+from backend.tagger.blank import BLANK_REASON, BlankTagger
 from backend.tagger.identity import ModelHeader
 
 _log = logging.getLogger(__name__)
@@ -46,8 +47,11 @@ def queue_rescores(store: Store, views: Views) -> set[int]:
 def rescore_is_due(session: Session, project: ProjectRecord, *, header: ModelHeader) -> bool:
     """Whether a project has labels (or thresholds of an earlier model) and this model is not ready for it yet.
 
-    A project whose first model is collecting its first rows is none of that.
+    A project whose first model is collecting its first rows is none of that. Nor is one whose labels the model does not
+    know: there is nothing to score them by, and an earlier model that knows them goes on.
     """
+    if header.blank:
+        return False
     others = active_models(session, project.id)
     if handover_target(session, project.id) == header.hash:
         return True
@@ -82,6 +86,8 @@ def run_rescore(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     """
     project = context.project_of(job)
     model, tagger = context.model_of(project)
+    if isinstance(tagger, BlankTagger):
+        return {"skipped": BLANK_REASON}
     wanted = job.payload.get("model")
     if wanted not in {None, model.hash}:
         context.log.warning("labels are to be scored under a model that this process does not have: restart it")

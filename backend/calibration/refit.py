@@ -55,6 +55,7 @@ from backend.store.served import recent_lists
 from backend.store.skips import SkippedTask, skipped_tasks
 from backend.store.tables import ActiveVersion
 from backend.store.thresholds import active_version, write_version
+from backend.tagger.blank import BLANK_REASON, BlankTagger
 from conformal.labels import OUTSIDE
 from conformal.monitor.coverage import clopper_pearson
 from conformal.rows import EntityRows, TaskRows
@@ -199,11 +200,13 @@ def run_refit(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     """Do a job of kind `refit`: fit the project's thresholds again and ask for their publication.
 
     The version, the word that the job's lease still holds and the job `publish` are one transaction: a worker that
-    slept through its lease writes nothing.
+    slept through its lease writes nothing. Where the model knows no label of the project there is nothing to fit.
     """
     settings = context.settings
     project = context.project_of(job)
     model, tagger = context.model_of(project)
+    if isinstance(tagger, BlankTagger):
+        return {"skipped": BLANK_REASON}
     method = Method(settings.method)
     with context.store.read() as session:
         alpha, adaptive = level_of(session, project, model_id=model.id, alpha=project.alpha or settings.alpha)

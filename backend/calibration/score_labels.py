@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from backend.calibration.evidence import Evidence
 from backend.domain.precedence import LONG, PROCESS, in_pieces
 from backend.domain.records import (
+    AnnotationRecord,
     EntityRow,
     ErrorRow,
     LabelRecord,
@@ -29,7 +30,7 @@ from backend.domain.records import (
     TextSpan,
     UnitRow,
 )
-from backend.domain.streams import FILE_STREAM, OrderHistory, exclusion_of
+from backend.domain.streams import FILE_STREAM, UNSHOWN, OrderHistory, exclusion_of
 from backend.errors import DATABASE_TROUBLE, BackendError, InvalidLabelConfig, StoreConflict, StoreError
 from backend.labelstudio.config import match_labels, parse_config
 from backend.logs import stack_of
@@ -40,7 +41,7 @@ from backend.store.calibration import record_units
 from backend.store.labels import unscored_labels
 from backend.store.projects import LOCAL, load_tasks, lock_tasks
 from backend.store.sampling import load_history, lock_project
-from backend.store.served import prelabelled
+from backend.store.served import prelabelled, shown_blank
 from backend.store.training import TRAINED, training_tasks
 from backend.tagger.readers import LabelledText
 from backend.tagger.tagger import Tagger
@@ -381,7 +382,7 @@ def write_rows(
     lock_tasks(session, numbers)
     trained = training_tasks(session, tagger.base_hash, numbers, ancestors=tagger.ancestors)
     drawn = load_tasks(session, numbers)
-    led = prelabelled(session, [task.id for task in drawn.values() if evidence_of(task) is Evidence.BLIND])
+    led, blank = prelabelled(session, numbers), shown_blank(session, numbers)
     written = 0
     for ((label, task), item), rows in zip(pairs, units, strict=True):
         task = drawn[task.id]  # noqa: PLW2901 - its draw may have come since it was read
@@ -393,7 +394,7 @@ def write_rows(
                 task_id=task.id,
                 label_revision=label.revision,
                 units=rows,
-                evidence=Evidence.ASSISTED if led.get(task.id, _NEVER) < _annotated_at(label) else evidence_of(task),
+                evidence=label_evidence(label, task, led=led.get(task.id), blank=blank.get(task.id)),
                 exclusion=label_exclusion(label, task, history, trained=task.id in trained),
                 weight=1.0 if task.draw is None else 1.0 / task.draw.selection_probability,
                 errors=error_row(item),
@@ -402,6 +403,32 @@ def write_rows(
             continue  # the label changed since it was read; the next call scores it as it is then
     end_attempts(session, numbers, model_id=model.id)
     return written
+
+
+def label_evidence(label: LabelRecord, task: TaskRecord, *, led: datetime | None, blank: datetime | None) -> Evidence:
+    """Return what a label is worth: by the draw of its task, and by what was shown before it was made.
+
+    A prelabel in view makes it assisted, whatever was drawn. A task that was shown blank because no model knew its
+    labels is as clean as one drawn blind (METHODS 13.1), if nothing in the annotation came from a prediction.
+
+    Args:
+        led: when the task was first shown with a prelabel.
+        blank: when it was first shown blank.
+    """
+    at, drawn = _annotated_at(label), evidence_of(task)
+    if drawn is Evidence.FILE:
+        return drawn
+    if led is not None and led < at:
+        return Evidence.ASSISTED
+    met = task.draw is not None and task.draw.stream != UNSHOWN and blank is not None and blank < at
+    if drawn is Evidence.ASSISTED and met and label.annotation is not None and not _took_over(label.annotation):
+        return Evidence.BLIND
+    return drawn
+
+
+def _took_over(annotation: AnnotationRecord) -> bool:
+    """Whether regions of an annotation came from a prediction, ours or another's."""
+    return any(origin.startswith("prediction") and count for origin, count in annotation.origins.items())
 
 
 def evidence_of(task: TaskRecord) -> Evidence:

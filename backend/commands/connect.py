@@ -9,6 +9,7 @@ import click
 
 from backend.commands.errors import reported
 from backend.commands.server import client_for, label_studio_options, project_option, settings_for, silent
+from backend.prediction.remarks import describe_unknown, teach_labels
 
 if TYPE_CHECKING:
     from backend.connection.connect import Connected
@@ -51,6 +52,9 @@ def command(
 ) -> None:
     """Connect a Label Studio project to this service.
 
+    Any labels over a text will do: those that the model knows are predicted from the start, for the others tasks come
+    blank until a model has learnt them.
+
     Checks the label config, offers to add the control that marks doubtful spans, registers the backend under the
     version it answers, sets the webhook's secret, turns prelabeling on, adds tabs and an instruction, and takes in
     the annotations that are there. Doing it again changes nothing.
@@ -90,9 +94,14 @@ def command(
 
 
 def _echo(done: Connected) -> None:
-    labels = ", ".join(f"{name} → {label}" for name, label in done.target.labels.items())
-    click.echo(f"Classes of the model and their labels: {labels}.")
-    if done.folded:
+    target = done.target
+    if not target.blank:
+        labels = ", ".join(f"{name} → {label}" for name, label in target.labels.items())
+        click.echo(f"Classes of the model and their labels, predicted from the start: {labels}.")
+    if target.blank or target.unknown:
+        said = describe_unknown(target.unknown, blank=target.blank)
+        click.echo(f"{said} {teach_labels(done.number)}")
+    if done.folded and not target.blank:
         click.echo(f"Not suggested, because this project has no label for them: {', '.join(done.folded)}.")
     for note in done.notes:
         click.echo(f"Note: {note}.")
@@ -108,6 +117,7 @@ def _as_dict(done: Connected) -> dict[str, Any]:
         "uid": done.project.uid,
         "model_version": done.version,
         "labels": dict(done.target.labels),
+        "unknown": list(done.target.unknown),
         "folded": list(done.folded),
         "flag": done.target.flag is not None,
         "changes": done.changes,

@@ -36,7 +36,8 @@ SAMPLING = {"uniform": UNIFORM, "uncertainty": UNCERTAINTY}
 
 PARAGRAPH = (
     '<p class="surespan"><b>Blank tasks are intentional.</b> Some tasks come without any suggestion: they are drawn at '
-    "random to check the suggestions of the others. Please label them from scratch, as carefully as the rest. In other "
+    "random to check the suggestions of the others (before a model has learnt the labels, all "
+    "tasks do). Please label them from scratch, as carefully as the rest. In other "
     "tasks the best labeling is filled in, and a span marked “Needs review” could carry a label other than the one "
     "shown: confirm it or correct it; the mark itself need not be removed.</p>"
 )
@@ -93,7 +94,7 @@ class Connector:
         """Wire a project whose model has these classes.
 
         Raises:
-            InvalidLabelConfig: when the label config has no place for any class; nothing was changed.
+            InvalidLabelConfig: when the label config has no labels over a text; nothing was changed.
             LabelStudioError: when the server refuses something; what was done until then is written down, and the
                 same command goes on from there.
         """

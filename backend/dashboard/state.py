@@ -10,11 +10,13 @@ from backend.calibration.evidence import Evidence, count_evidence
 from backend.calibration.order import describe_order
 from backend.dashboard.subject import Subject, guarantee_word
 from backend.domain.guarantee import Guarantee
-from backend.prediction.remarks import describe_gap
+from backend.prediction.remarks import describe_gap, describe_unknown, teach_labels
 from backend.store.overview import brief_history
 from backend.store.sampling import current_order
 from backend.tagger.identity import origin_of
 from conformal.scores import Method
+
+_NOTHING = "Nothing to do."
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,19 @@ class State:
 
 def guarantee_state(subject: Subject) -> State:
     """Say what the sets of a project promise, or why they promise nothing yet."""
+    unknown = describe_unknown(subject.unknown, blank=subject.blank)
+    if subject.blank:
+        return State("none", f"No promise, and no suggestion yet. {unknown}", teach_labels(subject.project.key))
+    state = _promised(subject)
+    if not unknown:
+        return state
+    advice = teach_labels(subject.project.key)
+    if state.advice != _NOTHING:
+        advice = f"{state.advice} {advice}"
+    return State(state.word, f"{state.sentence} {unknown}", advice)
+
+
+def _promised(subject: Subject) -> State:
     target = f"{(100 * (1 - Decimal(subject.alpha))).normalize():f} %"
     counts = count_evidence(subject.cells)
     clean = sum(n for kind, n in counts.items() if kind != Evidence.ASSISTED)
@@ -70,7 +85,7 @@ def guarantee_state(subject: Subject) -> State:
             f"thresholds too tight. {gap}",
             f"Label {missing:,} more blank tasks to make the guarantee your own." if missing else "Refit now.",
         )
-    return State("own", f"The guarantee is your own. {sentence}", "Nothing to do.")
+    return State("own", f"The guarantee is your own. {sentence}", _NOTHING)
 
 
 def order_sentence(subject: Subject) -> str:

@@ -37,12 +37,18 @@ class Subject:
     version: VersionSummary | None
     days: int = PERIOD
     starter: bool = False  # whether the model has a starter calibration, which serves where own labels are too few
+    unknown: tuple[str, ...] = ()  # labels of the project that the model does not know
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     @property
     def alpha(self) -> str:
         """The alpha that is served: the version's, the settings' while the starter serves."""
         return self.settings.alpha if self.version is None else self.version.alpha
+
+    @property
+    def blank(self) -> bool:
+        """Whether the model knows no label of the project, so that its tasks come blank."""
+        return self.header is not None and self.header.blank
 
     @property
     def wanted_alpha(self) -> str:
@@ -99,7 +105,9 @@ def find_subject(service: Service, session: Session, uid: str, *, days: int = PE
         model = lookup_model(session, header.name, header.hash)
     if model is not None:
         version = active_summary(session, project.id, model_id=model.id)
-    return Subject(session, service.settings, project, header, model, version, days, has_starter_of(service, project))
+    unknown = () if header is None else service.views.unknown_labels(project, header)
+    starter = has_starter_of(service, project)
+    return Subject(session, service.settings, project, header, model, version, days, starter, unknown)
 
 
 def has_starter_of(service: Service, project: ProjectRecord) -> bool:

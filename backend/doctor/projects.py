@@ -19,6 +19,7 @@ from backend.labelstudio.versions import base_version
 from backend.models.loading import ModelLoader
 from backend.models.views import Views
 from backend.monitoring.alarms import ADVICE
+from backend.prediction.remarks import describe_unknown, teach_labels
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.monitor import list_alarms
@@ -122,33 +123,31 @@ class ProjectChecks:
             yield skipped("flags", "the classes of the model are not known", project=number)
             return
         try:
-            parsed = parse_config(config)
-            target = parsed.target(classes, control=self._settings.labels_control)
+            target = parse_config(config).target(classes, control=self._settings.labels_control)
         except InvalidLabelConfig as error:
-            remedy = "name classes in predicted_values of labels, or choose a model with these classes"
+            remedy = "give the project a Labels control over its text"
             yield fail("labels", str(error), remedy, project=number)
             yield skipped("flags", "nothing can be predicted", project=number)
             return
-        offered = [
-            each.value for control in parsed.controls if control.name == target.control for each in control.options
-        ]
-        yield self._mapping(target, classes, offered)
+        yield self._mapping(target, classes)
         if target.flag is None:
             remedy = f"run `surespan connect --project {number}`, which offers to add the control"
             yield warn("flags", "the label config has no control that marks doubtful spans", remedy, project=number)
         else:
             yield ok("flags", f"doubtful spans are marked “{target.flag.value}”", project=number)
 
-    def _mapping(self, target: Target, classes: Sequence[str], offered: Sequence[str]) -> Finding:
+    def _mapping(self, target: Target, classes: Sequence[str]) -> Finding:
+        if target.blank:
+            said = describe_unknown(target.unknown, blank=True)
+            return warn("labels", said, teach_labels(self._number), project=self._number)
         shown = ", ".join(f"{name} → {label}" for name, label in target.labels.items())
         folded = [name for name in classes if name not in target.labels]
         said = shown + (f"; folded into O: {listed(folded)}" if folded else "")
-        idle = [label for label in offered if label not in target.labels.values()]
-        if not idle:
+        if not target.unknown:
             return ok("labels", said, project=self._number)
         return warn(
             "labels",
-            f"{said}; no class of the model maps to: {listed(idle)}",
+            f"{said}; no class of the model maps to: {listed(target.unknown)}",
             "texts with such a label are beyond every set: name a class in predicted_values of the label, train a "
             "model that knows it (`surespan train`), or leave it if it is rare",
             project=self._number,

@@ -28,7 +28,8 @@ class Target:
     """Where the predictions of a project go: what the config lets a model with given classes say.
 
     `labels` maps each class of the model that the config has to the label shown. `merged` maps it to the first class
-    with the same label, so that labelings which look alike are one.
+    with the same label, so that labelings which look alike are one. `unknown` are the control's labels that stand for
+    no class: nothing predicts them. Where no label is known the tasks come blank.
     """
 
     control: str
@@ -37,6 +38,12 @@ class Target:
     merged: Mapping[str, str]
     flag: Flag | None
     digest: str
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def blank(self) -> bool:
+        """Whether the model knows no label of the project: its tasks come without a suggestion (METHODS 13.1)."""
+        return not self.labels
 
     @property
     def classes(self) -> tuple[str, ...]:

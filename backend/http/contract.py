@@ -138,5 +138,6 @@ def _validate(service: Service, config: str) -> dict[str, Any]:
         "control": target.control,
         "text": target.text.name,
         "labels": dict(target.labels),
+        "unknown": list(target.unknown),
         "flag": None if target.flag is None else {"control": target.flag.control, "label": target.flag.value},
     }

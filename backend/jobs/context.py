@@ -58,7 +58,7 @@ class WorkContext:
 
         Raises:
             ModelUnavailable: when there is no model.
-            InvalidLabelConfig: when the config has no place for any of its classes.
+            InvalidLabelConfig: when the config has no labels over a text.
         """
         tagger = self.loader.tagger(self.settings.model_wait)
         if project.label_config is None:

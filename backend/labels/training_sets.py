@@ -1,21 +1,28 @@
 """Training from the labels people confirmed: which may be used, what was used, and the hand-over (METHODS 8.4).
 
 Labels of audit and blind tasks are what the guarantee rests on and are never trained on. Which tasks those are was
-drawn before anyone saw them, so what is left for calibration stays a random sample, whatever a model has learnt.
+drawn before anyone saw them, so what is left for calibration stays a random sample, whatever a model has learnt. A
+task that was merely shown blank, because no model knew its labels, was not drawn: it trains (METHODS 13.1).
+
+A model's classes are the labels of the project's config, by their own names. Labels that the config has lost stay
+stored, and are left out until it has them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from backend.domain.records import LabelRecord, ProjectRecord, TaskRecord
+from backend.domain.label_names import usable_names
+from backend.domain.records import LabelRecord, ProjectRecord, TaskRecord, TextSpan
 from backend.domain.streams import AUDIT
 from backend.errors import InvalidLabelConfig, NotFound
 from backend.jobs.kinds import queue_rescore
-from backend.labelstudio.config import parse_config
+from backend.labelstudio.config import Option, match_labels, parse_config
 from backend.store import Store
 from backend.store.labels import list_labels
 from backend.store.projects import find_project, load_tasks
@@ -26,6 +33,7 @@ from backend.tagger.readers import LabelledText
 from backend.tagger.training_data import Material
 
 _PAGE = 500
+_LOST = "has a label that the label config no longer has"
 
 
 @dataclass(frozen=True)
@@ -56,16 +64,19 @@ def read_project(store: Store, key: str) -> ProjectLabels:
         project = find_project(session, key)
         if project is None:
             raise NotFound(f"expected the id of a project that the database knows, got {key!r}")
+        names = _Names(project)
         after = 0
         while page := list_labels(session, project.id, after=after, limit=_PAGE):
             after = page[-1].id
             tasks = load_tasks(session, [label.task_id for label in page])
             for label in page:
                 reason = unusable(label, tasks[label.task_id])
-                if reason is None:
-                    texts[label.task_id] = _text(label, tasks[label.task_id], project)
-                else:
+                spans = None if reason is not None else _named(label.spans or (), names)
+                if spans is None:
+                    reason = reason or _LOST
                     left_out[reason] = left_out.get(reason, 0) + 1
+                else:
+                    texts[label.task_id] = _text(label, spans, tasks[label.task_id], project)
     if not texts:
         raise InvalidTraining(f"expected confirmed labels to train on in project {key}, got none ({left_out})")
     return ProjectLabels(project, texts, left_out)
@@ -82,9 +93,37 @@ def unusable(label: LabelRecord, task: TaskRecord) -> str | None:
     return "without its text" if task.text is None else None
 
 
-def _text(label: LabelRecord, task: TaskRecord, project: ProjectRecord) -> LabelledText:
+class _Names:
+    """The class that each label of a project is trained as: its name in the label config."""
+
+    def __init__(self, project: ProjectRecord) -> None:
+        self._options: tuple[Option, ...] | None = None
+        if project.label_config is not None:
+            with suppress(InvalidLabelConfig):
+                controls = parse_config(project.label_config).controls
+                self._options = tuple(option for control in controls for option in control.options)
+
+    def of(self, label: str) -> str | None:
+        """Return the class of a label, None where the config has it no longer.
+
+        A label that was renamed is known by the `predicted_values` of the new one.
+        """
+        options = self._options
+        gone = options is not None and all(option.value != label for option in options)
+        name = match_labels(options or (), [label]).get(label, "") if gone else label
+        return next(iter(usable_names([name])), None)
+
+
+def _named(spans: Sequence[TextSpan], names: _Names) -> tuple[TextSpan, ...] | None:
+    """Return spans with their classes, None when one of them has none: without it the text would teach a mistake."""
+    named = [(start, end, names.of(label)) for start, end, label in spans]
+    known = tuple(TextSpan(start, end, name) for start, end, name in named if name is not None)
+    return known if len(known) == len(named) else None
+
+
+def _text(label: LabelRecord, spans: tuple[TextSpan, ...], task: TaskRecord, project: ProjectRecord) -> LabelledText:
     source = f"project {project.key}"
-    return LabelledText(task.text or "", label.spans or (), task.language, None, source, label.task_id)
+    return LabelledText(task.text or "", spans, task.language, None, source, label.task_id)
 
 
 def add_labels(material: Material, labels: ProjectLabels, *, dev_share: float, seed: int) -> dict[str, list[int]]:

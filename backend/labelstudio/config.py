@@ -14,6 +14,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
+from backend.domain.label_names import usable_names
 from backend.domain.target import Flag, Target, TextTag
 from backend.errors import InvalidLabelConfig
 
@@ -62,8 +63,11 @@ class LabelConfig:
     def target(self, classes: Sequence[str], *, control: str | None = None) -> Target:
         """Return where predictions of these classes go: the control named, else the first that has one of them.
 
+        Where no label stands for any class, it is the first control that people label with, and the target is blank:
+        any label set is a project's own affair (METHODS 13.1).
+
         Raises:
-            InvalidLabelConfig: when the control named is not there, or no control can hold any class.
+            InvalidLabelConfig: when the control named is not there, or there is none over a text at all.
         """
         usable = self.controls if control is None else [each for each in self.controls if each.name == control]
         if control is not None and not usable:
@@ -74,23 +78,30 @@ class LabelConfig:
         for each in usable:
             labels = match_labels(each.options, classes)
             if labels:
-                first: dict[str, str] = {}
-                for name in labels:
-                    first.setdefault(labels[name], name)
-                merged = {name: first[labels[name]] for name in labels}
-                return Target(each.name, each.text, labels, merged, self._flag(each, classes), self.digest)
-        offered = sorted({option.value for each in usable for option in each.options})
-        raise InvalidLabelConfig(
-            f"expected a Labels control over a Text with a label for a class of the model ({', '.join(classes)}), "
-            f"got the labels: {', '.join(offered)[:200] or 'none'}; name a class in predicted_values of a label"
-        )
+                return self._target(each, labels, classes)
+        if not usable:
+            raise InvalidLabelConfig(
+                "expected a Labels control over a Text whose value is a key of the tasks ($text), got a label config "
+                "without one: add it in the project's labeling settings"
+            )
+        people = [each for each in usable if not _is_flag(each)] or usable
+        return self._target(next((each for each in people if each.options), people[0]), {}, classes)
+
+    def _target(self, chosen: Control, labels: dict[str, str], classes: Sequence[str]) -> Target:
+        first: dict[str, str] = {}
+        for name, label in labels.items():
+            first.setdefault(label, name)
+        merged = {name: first[label] for name, label in labels.items()}
+        known = set(labels.values())
+        unknown = usable_names(option.value for option in chosen.options if option.value not in known)
+        return Target(chosen.name, chosen.text, labels, merged, self._flag(chosen, classes), self.digest, unknown)
 
     def _flag(self, chosen: Control, classes: Sequence[str]) -> Flag | None:
         for each in self.controls:
             if each.name == chosen.name or each.text.name != chosen.text.name or match_labels(each.options, classes):
                 continue
             for option in each.options:
-                if _plain(option.value) in _REVIEW or (_plain(each.name) in _FLAG_NAMES and len(each.options) == 1):
+                if _marks_doubt(each, option):
                     return Flag(each.name, option.value)
         return None
 
@@ -131,14 +142,15 @@ def parse_config(xml: str) -> LabelConfig:
 def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str, str]:
     """Return the label of each class that has one, in the order of the classes; case does not matter.
 
-    What a label says in `predicted_values` wins over its value and alias, and these over the usual other names.
+    What a label says in `predicted_values` wins over its value and alias, and these over the usual other names. Of
+    labels that differ by case alone the one that is spelt like the class is meant.
     """
     offered = list(options)
-    ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_named, _is_called)
+    ways: tuple[Callable[[Option, str], bool], ...] = (_is_predicted, _is_spelt, _is_named, _is_called)
     matched: dict[str, str] = {}
     for name in classes:
         for way in ways:
-            hit = next((option.value for option in offered if way(option, name.casefold())), None)
+            hit = next((option.value for option in offered if way(option, name)), None)
             if hit is not None:
                 matched[name] = hit
                 break
@@ -146,15 +158,28 @@ def match_labels(options: Iterable[Option], classes: Sequence[str]) -> dict[str,
 
 
 def _is_predicted(option: Option, name: str) -> bool:
-    return name in {each.casefold() for each in option.predicted}
+    return name.casefold() in {each.casefold() for each in option.predicted}
+
+
+def _is_spelt(option: Option, name: str) -> bool:
+    return name in option.names
 
 
 def _is_named(option: Option, name: str) -> bool:
-    return name in {each.casefold() for each in option.names}
+    return name.casefold() in {each.casefold() for each in option.names}
 
 
 def _is_called(option: Option, name: str) -> bool:
     return any(_plain(each) in _SYNONYMS.get(name.upper(), ()) for each in option.names)
+
+
+def _marks_doubt(control: Control, option: Option) -> bool:
+    return _plain(option.value) in _REVIEW or (_plain(control.name) in _FLAG_NAMES and len(control.options) == 1)
+
+
+def _is_flag(control: Control) -> bool:
+    """Whether all that a control offers is to mark spans as doubtful."""
+    return bool(control.options) and all(_marks_doubt(control, option) for option in control.options)
 
 
 def _named(root: Element, tag: str) -> Iterable[Element]:

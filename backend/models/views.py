@@ -49,6 +49,7 @@ _KEPT = 256
 _HANDING_OVER = (
     "the project has thresholds for an earlier model: that one serves until its labels have been scored under the new"
 )
+_GOING_ON = "the settings' model knows no label of the project: its earlier model goes on, with the thresholds it has"
 _UNKNOWN_ORIGIN = (
     "the project has thresholds for an earlier model, and it is not known where that came from: the new model serves, "
     "with borrowed thresholds or none, until the labels have been scored under it"
@@ -139,7 +140,7 @@ class Views:
         """Return what a label config lets a model of these classes say.
 
         Raises:
-            InvalidLabelConfig: when it cannot be read, or holds none of the classes.
+            InvalidLabelConfig: when it cannot be read, or has no labels over a text.
         """
         return self._config(label_config).target(classes, control=self._settings.labels_control)
 
@@ -178,13 +179,18 @@ class Views:
         except InvalidLabelConfig:
             return self._loader.header()
 
+    def unknown_labels(self, project: ProjectRecord, model: ModelHeader) -> tuple[str, ...]:
+        """Return the labels of a project of the database that this view of a model does not know."""
+        classes = () if model.blank else model.classes
+        return self._unknown(project.label_config, classes)
+
     def serving(self, project: str, label_config: str | None) -> Serving:
         """Choose the model that answers for a project: the settings' own, or an earlier one that has thresholds still.
 
         Without a label config over all of a model's classes.
 
         Raises:
-            InvalidLabelConfig: when the config has no place for any class of the settings' model.
+            InvalidLabelConfig: when the config has no labels over a text.
             ModelUnavailable: when nothing is known of that model yet.
         """
         header = self._loader.header()
@@ -216,7 +222,8 @@ class Views:
             if loader.state == "failed":
                 self._say_once(_CANNOT_LOAD, project, active.model.version)
                 continue
-            self._say_once(_HANDING_OVER, project, active.model.version)
+            blank = self._viewed(current, label_config).blank
+            self._say_once(_GOING_ON if blank else _HANDING_OVER, project, active.model.version)
             model = ModelHeader(active.model.name, active.model.hash, active.model.classes, origin)
             return Serving(loader, model, version)
         return None
@@ -240,13 +247,26 @@ class Views:
                 'add <Labels name="flag"> with the label Needs review',
                 project,
             )
-        model = ModelHeader(seen.name, seen.hash, seen.space.classes, serving.model.origin)
-        return View(project, target, model, self._predictor(project, seen, serving, alpha))
+        model = ModelHeader(seen.name, seen.hash, seen.space.classes, serving.model.origin, blank=target.blank)
+        return View(project, target, model, self._predictor(project, seen, serving, alpha, unknown=target.unknown))
 
     def local(self, project: str, *, alpha: str | None = None) -> Predictor:
         """Return a predictor over all of a model's classes, for texts that belong to no label config."""
         serving, tagger = self._loaded(project, None)
-        return self._predictor(project, tagger, serving, alpha)
+        return self._predictor(
+            project,
+            tagger,
+            serving,
+            alpha,
+            unknown=self._unknown(self.known(project).label_config, tagger.space.classes),
+        )
+
+    def _unknown(self, config: str | None, classes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the labels of a config that stand for none of these classes."""
+        try:
+            return () if config is None else self.target(config, classes).unknown
+        except InvalidLabelConfig:
+            return ()
 
     def _loaded(self, project: str, label_config: str | None) -> tuple[Serving, Tagger]:
         """Choose a model and wait for it; if an earlier one turns out not to load, it is the settings' own after all.
@@ -298,7 +318,9 @@ class Views:
             return None
         return version
 
-    def _predictor(self, project: str, tagger: Tagger, serving: Serving, alpha: str | None) -> Predictor:
+    def _predictor(
+        self, project: str, tagger: Tagger, serving: Serving, alpha: str | None, *, unknown: tuple[str, ...] = ()
+    ) -> Predictor:
         predictor = Predictor(
             tagger,
             self._calibration(tagger, serving),
@@ -306,6 +328,7 @@ class Views:
             alpha=alpha or (self._settings.alpha if serving.version is None else serving.version.alpha),
             max_shown=self._settings.max_shown,
             max_sequences=self._settings.max_sequences,
+            unknown=unknown,
         )
         self._say_once("version serves", project, predictor.model_version, level=logging.INFO)
         return predictor

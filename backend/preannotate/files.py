@@ -11,8 +11,9 @@ from xml.sax.saxutils import quoteattr
 
 from backend import __version__
 from backend.calibration.local import starter_of, stored_calibration
+from backend.domain.label_names import listed_names
 from backend.domain.target import Target
-from backend.errors import InvalidInput
+from backend.errors import InvalidInput, InvalidLabelConfig
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.render import render, render_empty
 from backend.models.loading import ModelLoader
@@ -68,6 +69,12 @@ def preannotate_file(settings: Settings, wanted: Wanted, *, engine: Engine, prog
     tagger = load_configured(settings)
     config = wanted.label_config or config_of(tagger.space.classes)
     target = parse_config(config).target(tagger.space.classes, control=settings.labels_control)
+    if target.blank:
+        raise InvalidLabelConfig(
+            f"expected a label config with a label for a class of the model ({', '.join(tagger.space.classes)}), got "
+            f"the labels: {listed_names(target.unknown) or 'none'}; name a class in predicted_values of a label, or "
+            "train a model for these labels (`surespan train`)"
+        )
     seen = project_tagger(tagger, target)
     predictor = Predictor(
         seen,

@@ -85,7 +85,8 @@ class Prediction:
 
     `worth` is that of the method: "approximate" and "heuristic" sets promise nothing. `ignored` are fixed spans that
     no labeling of the tokens says; see `backend.prediction.constraints`. `flags` is what the flags promise, None where
-    they mark every span with several labels, which promises nothing.
+    they mark every span with several labels, which promises nothing. `out_of_reach` are labels of the project that the
+    model does not know: a text that has one is in no set.
     """
 
     decoded: Decoded
@@ -98,6 +99,12 @@ class Prediction:
     remark: str = ""
     ignored: tuple[Inexpressible, ...] = ()
     flags: FlagPromise | None = None
+    out_of_reach: tuple[str, ...] = ()
+
+    @property
+    def blank(self) -> bool:
+        """Whether the model knows no label of the project, and the text is shown without a suggestion."""
+        return bool(self.out_of_reach) and set(self.space.classes) <= set(self.out_of_reach)
 
     @property
     def text(self) -> str:
@@ -188,6 +195,7 @@ class Prediction:
                     self.decoded.char_bounds(), sets.bounds, sets.units, strict=True
                 )
             ],
+            "out_of_reach": list(self.out_of_reach),
             "flags": {"rule": "sets"} if self.flags is None else self.flags.as_dict(),
             "places": self.places,
             "spans": [

@@ -39,12 +39,14 @@ class Predictor:
         alpha: str = "0.05",
         max_shown: int = 5,
         max_sequences: int = 10_000,
+        unknown: tuple[str, ...] = (),
     ) -> None:
         self.tagger = tagger
         self.calibration = calibration
         self.alpha = alpha
         self.max_shown = max_shown
         self.max_sequences = max_sequences
+        self.unknown = unknown  # labels of the project that stand for no class: no set holds them
 
     @property
     def model_version(self) -> str:
@@ -127,6 +129,7 @@ class Predictor:
             model_version=self.model_version,
             remark=calibration.remark,
             flags=flags,
+            out_of_reach=self.unknown,
         )
 
     def _decode(

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from backend.domain.guarantee import Guarantee
 from backend.prediction.prediction import Prediction
+from backend.prediction.remarks import describe_unknown
 from conformal.units import SEVERAL
 
 
@@ -13,8 +14,15 @@ def describe_promise(prediction: Prediction) -> str:
     """Say what the set promises, or why it promises nothing.
 
     The promise is over tasks (a random one of the collection, in this stratum's pool, and a random sentence of it where
-    it has several), not about this one text.
+    it has several), not about this one text. Labels that the model does not know are named: no set holds them.
     """
+    unknown = describe_unknown(prediction.out_of_reach, blank=prediction.blank) if prediction.out_of_reach else ""
+    if prediction.blank:
+        return f"No promise, and no suggestion. {unknown}"
+    return f"{_promise(prediction)} {unknown}".strip()
+
+
+def _promise(prediction: Prediction) -> str:
     sets = prediction.sets
     several = len(sets.units) > 1
     target = _percent(Decimal(1) - Decimal(sets.alpha))

@@ -1,9 +1,11 @@
-"""What is said beside a promise: the measured gap of assisted labels, and what an adaptive level is worth."""
+"""What is said beside a promise: the measured gap, what an adaptive level is worth, which labels are out of reach."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from backend.domain.label_names import listed_names
 
 
 def describe_gap(gap: Mapping[str, Any]) -> str:
@@ -20,6 +22,35 @@ def describe_gap(gap: Mapping[str, Any]) -> str:
     return (
         f"Measured: people kept the best labeling {abs(100 * value):.1f} points {sense} when they saw it "
         f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})."
+    )
+
+
+def describe_unknown(unknown: Sequence[str], *, blank: bool) -> str:
+    """Say which labels of a project its model does not know, and what follows; nothing where it knows them all.
+
+    >>> describe_unknown(["Drug", "Symptom"], blank=False)
+    'Labels Drug, Symptom are not known to the model: nothing is suggested for them, and no set holds them.'
+    >>> describe_unknown(["Drug"], blank=True)
+    'Label Drug is not known to the model: tasks come blank.'
+    """
+    if not unknown:
+        return "The label config names no label that a model could know: tasks come blank." if blank else ""
+    one = len(unknown) == 1
+    known = f"Label{'' if one else 's'} {listed_names(unknown)} {'is' if one else 'are'} not known to the model"
+    if blank:
+        return f"{known}: tasks come blank."
+    return f"{known}: nothing is suggested for {'it' if one else 'them'}, and no set holds {'it' if one else 'them'}."
+
+
+def teach_labels(project: object) -> str:
+    """Say what to do about labels that the model does not know.
+
+    >>> teach_labels(7)
+    'Label about twenty tasks, then run `surespan train --project 7 --out DIR` and serve with SURESPAN_MODEL=DIR.'
+    """
+    return (
+        f"Label about twenty tasks, then run `surespan train --project {project} --out DIR` and serve with "
+        "SURESPAN_MODEL=DIR."
     )
 
 

@@ -6,11 +6,13 @@ promise. Made by `python -m backend.prediction.make_starter`; the command is in 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,7 @@ from conformal.thresholds import calibrate
 FORMAT = "surespan-starter"
 VERSION = 1
 UNITS = 2  # the same with the tasks of units
+_LONGEST = 200  # characters of a file name that classes may take
 
 
 def starter_name(classes: Sequence[str]) -> str:
@@ -37,8 +40,13 @@ def starter_name(classes: Sequence[str]) -> str:
 
     >>> starter_name(["PER", "LOC"])
     'starter.LOC+PER.safetensors'
+    >>> starter_name(["in/out"])
+    'starter.in%2Fout.safetensors'
     """
-    return f"starter.{'+'.join(sorted(classes))}.safetensors"
+    joined = "+".join(quote(name, safe="", errors="replace") for name in sorted(classes))
+    if len(joined) > _LONGEST:  # people name classes as they like, file systems do not
+        joined = hashlib.sha256(joined.encode()).hexdigest()
+    return f"starter.{joined}.safetensors"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from backend.store.second_looks import (
     unjudged_tasks,
 )
 from backend.store.state import SECOND_LOOKS, get_state, set_state
+from backend.tagger.blank import BLANK_REASON, BlankTagger
 from backend.tagger.readers import LabelledText
 from backend.tagger.spans import to_token_spans
 from backend.tagger.tagger import Tagged, Tagger
@@ -195,6 +196,8 @@ def run_second_looks(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     """Do a job of kind `second-looks`."""
     project = context.project_of(job)
     model, tagger = context.model_of(project)
+    if isinstance(tagger, BlankTagger):
+        return {"skipped": BLANK_REASON}
     looked = 0
 
     def tell(more: int) -> None:

@@ -168,6 +168,8 @@ class ChunkPredictor:
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
             return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
+        if view.target.blank:
+            return nothing
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
         try:
             with PROCESS.work(len(asked.text)), self._lane([asked.text]).turn(view.project):

@@ -290,6 +290,8 @@ def _write(session: Session, batch: ServedBatch, *, late: bool) -> _Written:
             continue
         shadow = _shown_blind(task, each, late=late)
         row = served_row(each.answer, served_at=batch.served_at)
+        if header.blank:
+            row = replace(row, shown=0)  # the fact that the task was shown blank (METHODS 13.1)
         priority = each.stand_in if shadow else each.answer.priority
         rows.append(replace(row, task_id=task.id, model_id=model.id, shadow=shadow, priority=priority))
     return _Written(tuple(task.blind for task in kept), tuple(rows))

@@ -102,14 +102,26 @@ def _served(row: ServedSet) -> Served:
 def prelabelled(session: Session, task_ids: Sequence[int]) -> dict[int, datetime]:
     """Return when each of these tasks was first shown with its prediction, those that never were left out.
 
-    For tasks that were drawn to be blind: two processes can draw a task under different orders while the database is
-    away, and then one of them has shown what it must not.
+    Also for tasks that were drawn to be blind: two processes can draw a task under different orders while the database
+    is away, and then one of them has shown what it must not. A set of which nothing was shown does not count.
     """
+    return _first_served(session, task_ids, ServedSet.shadow.is_(False), ServedSet.shown > 0)
+
+
+def shown_blank(session: Session, task_ids: Sequence[int]) -> dict[int, datetime]:
+    """Return when each of these tasks was first shown blank because no model knew its labels, the others left out.
+
+    One half of METHODS 13.1; the other, whether a task was drawn blind, stands with the task.
+    """
+    return _first_served(session, task_ids, ServedSet.shown == 0)
+
+
+def _first_served(session: Session, task_ids: Sequence[int], *which: sa.ColumnElement[bool]) -> dict[int, datetime]:
     if not task_ids:
         return {}
     rows = session.execute(
         sa.select(ServedSet.task_id, sa.func.min(ServedSet.served_at))
-        .where(ServedSet.task_id.in_(task_ids), ServedSet.shadow.is_(False))
+        .where(ServedSet.task_id.in_(task_ids), *which)
         .group_by(ServedSet.task_id)
     )
     return {row[0]: row[1] for row in rows}

@@ -21,5 +21,10 @@ def whole_hash(model_hash: str) -> str:
     return _joined(model_hash, ["", "unit=task"])
 
 
+def blank_hash(model_hash: str, unknown: Sequence[str]) -> str:
+    """Return the hash of a tagger that knows none of the labels `unknown` of a project."""
+    return _joined(model_hash, ["", "blank", *unknown])
+
+
 def _joined(model_hash: str, parts: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join([model_hash, *parts]).encode()).hexdigest()
+    return hashlib.sha256("\0".join([model_hash, *parts]).encode("utf-8", "surrogatepass")).hexdigest()

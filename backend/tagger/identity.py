@@ -6,13 +6,17 @@ calibration rows of its own. This says the hash without loading the tagger, beca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backend.domain.target import Target
 from backend.domain.units import SENTENCE
-from backend.tagger.hashes import folded_hash, merged_hash
+from backend.tagger.hashes import blank_hash, folded_hash, merged_hash
+
+BLANK = "blank"  # what stands for the name of a model where it knows no label of a project
+_NAMELESS = ("ENTITY",)  # stands for the labels of a control that names none
+_MOST = 200  # labels that a blank view has as classes: it suggests none of them
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,13 @@ def origin_of(details: Mapping[str, Any]) -> Origin | None:
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """What can be known of a model without loading it."""
+    """What can be known of a model without loading it; `blank` says that it knows no label of the project."""
 
     name: str
     hash: str
     classes: tuple[str, ...]
     origin: Origin | None = field(default=None, compare=False)
+    blank: bool = field(default=False, compare=False)
 
     @property
     def version(self) -> str:
@@ -74,11 +79,23 @@ def viewed(model: ModelHeader, target: Target) -> ModelHeader:
 
     The target's classes must be of this model.
     """
+    if target.blank:
+        digest = blank_hash(model.hash, target.unknown)
+        return ModelHeader(BLANK, digest, blank_classes(target.unknown), model.origin, blank=True)
     if is_merged(target):
         return ModelHeader(model.name, merged_hash(model.hash, target.merged), target.classes, model.origin)
     if set(target.classes) == set(model.classes):
         return model
     return ModelHeader(model.name, folded_hash(model.hash, target.classes), target.classes, model.origin)
+
+
+def blank_classes(unknown: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of a blank view of labels that no model knows: these labels, as far as one is needed.
+
+    >>> blank_classes(["Drug", "Symptom"]), blank_classes([])
+    (('Drug', 'Symptom'), ('ENTITY',))
+    """
+    return tuple(unknown[:_MOST]) or _NAMELESS
 
 
 def is_merged(target: Target) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from backend.domain.target import Target
+from backend.tagger.blank import BlankTagger
 from backend.tagger.folded import FoldedTagger, restrict
 from backend.tagger.hashes import merged_hash
 from backend.tagger.identity import is_merged
@@ -34,5 +35,7 @@ def merge(tagger: Tagger, merged: Mapping[str, str]) -> Tagger:
 
 
 def project_tagger(tagger: Tagger, target: Target) -> Tagger:
-    """Return the tagger over exactly the classes that the project's labels can tell apart."""
+    """Return the tagger over exactly the classes that the project's labels can tell apart; a blank one without any."""
+    if target.blank:
+        return BlankTagger(tagger, target.unknown)
     return merge(tagger, target.merged) if is_merged(target) else restrict(tagger, target.classes)

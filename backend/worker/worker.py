@@ -54,6 +54,7 @@ from backend.store.jobs import MAX_TRIES, acquire_job, fail_job, finish_job, hea
 from backend.store.projects import LOCAL, list_projects, load_project
 from backend.store.retention import purge_events, purge_served, purge_texts
 from backend.store.state import CONNECTION, PUBLISH, get_state
+from backend.tagger.blank import BlankTagger
 from backend.worker.handlers import HANDLERS
 from backend.worker.turns import Share, Turns
 
@@ -295,6 +296,8 @@ class Worker:
         except InvalidLabelConfig as error:
             _log.warning("labels cannot be scored", extra={"project": project.uid, "reason": str(error)})
             return CaughtUp()
+        if isinstance(tagger, BlankTagger):
+            return CaughtUp()  # they wait, stored, for a model that knows their labels
         done = score_unscored(
             self.store,
             project,
@@ -318,6 +321,8 @@ class Worker:
             self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha)
         try:
             model, tagger = self.context().model_of(project)
+            if isinstance(tagger, BlankTagger):
+                return
             watched = self._monitor.watch(
                 project,
                 model=model,

@@ -233,9 +233,13 @@ class TestRecord:
         assert kept.flags is not None
         # Errors expected at what is amber, for each look: one opens the task, one is for each place.
         assert kept.flags > 0
-        assert 0 < value_of(kept.priority) * (1 + kept.flags) < sum(
-            sum(each.probabilities) if (each.start, each.end) not in best else 1.0 - max(each.probabilities)
-            for each in ranked.candidates
+        assert (
+            0
+            < value_of(kept.priority) * (1 + kept.flags)
+            < sum(
+                sum(each.probabilities) if (each.start, each.end) not in best else 1.0 - max(each.probabilities)
+                for each in ranked.candidates
+            )
         )
         with service.reads.read() as session:
             row = find_project(session, shapes.PROJECT)

@@ -67,6 +67,27 @@ def test_a_project_of_blind_labels_alone_trains_nothing(tmp_path: Path) -> None:
             read_project(store, "7")
 
 
+def test_classes_are_the_labels_of_the_config_and_lost_ones_are_left_out(tmp_path: Path) -> None:
+    config = (
+        '<View><Labels name="l" toName="t"><Label value="Firm" predicted_values="Company Ltd"/><Label value="O"/>'
+        '<Label value="Drug"/></Labels><Text name="t" value="$text"/></View>'
+    )
+    said = {"1": "Drug", "2": "Gone", "3": "O", "4": "Company Ltd", "5": "Firm"}
+    with open_store(f"sqlite:///{tmp_path / 's.db'}") as store:
+        with store.write() as session:
+            project = ensure_project(session, "7.1", label_config=config)
+            for name, label in said.items():
+                task = ensure_task(session, project.id, external_id=name, text=f"text {name}")
+                spans = (TextSpan(0, 4, label),)
+                record_annotation(session, task.id, AnnotationRecord(int(name), NOON, spans))
+        found = read_project(store, "7")
+        assert [text.spans[0].label for text in found.texts.values()] == ["Drug", "Firm", "Firm"]
+        assert found.left_out == {"has a label that the label config no longer has": 2}
+        with store.write() as session:  # a config that cannot be read loses nothing
+            ensure_project(session, "7.1", label_config="<View")
+        assert len(read_project(store, "7").texts) == 4
+
+
 @dataclass(frozen=True)
 class Trained:
     """A database, the tasks in it, a model trained on its project, and what the command said."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.target import Flag
 from backend.errors import InvalidLabelConfig
 from backend.labelstudio.config import parse_config
+from backend.tagger.identity import ModelHeader, viewed
 
 CLASSES = ["LOC", "MISC", "ORG", "PER"]
 
@@ -98,16 +99,49 @@ def test_the_flag_control_is_recognised(control: str, expected: Flag | None) -> 
 @pytest.mark.parametrize(
     "xml",
     [
-        config('<Label value="verb"/>'),
         '<View><Labels name="l" toName="t"><Label value="PER"/></Labels><Image name="t" value="$image"/></View>',
         '<View><Labels name="l" toName="t"><Label value="PER"/></Labels><Text name="t" value="the same"/></View>',
         '<View><HyperText name="t" value="$html"/><Labels name="l" toName="t"><Label value="PER"/></Labels></View>',
         "<View/>",
     ],
 )
-def test_a_config_without_a_place_for_any_class_says_so(xml: str) -> None:
+def test_a_config_without_labels_over_a_text_says_so(xml: str) -> None:
     with pytest.raises(InvalidLabelConfig, match="expected a Labels control over a Text"):
         parse_config(xml).target(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unknown"),
+    [
+        ('<Label value="Drug"/><Label value="Symptom"/>', ("Drug", "Symptom")),
+        ('<Label value="Drug"/><Label value="Drug"/>', ("Drug",)),
+        ('<Label value="O"/><Label value=" "/><Label value="a/b &amp; &quot;c&quot; 🎉"/>', ('a/b & "c" 🎉',)),
+        ("", ()),
+    ],
+)
+def test_labels_that_the_model_does_not_know_make_a_blank_target(labels: str, unknown: tuple[str, ...]) -> None:
+    review = '<Labels name="flag" toName="text"><Label value="Needs review"/></Labels>'
+    for more in ("", review):
+        target = parse_config(config(labels, more=more)).target(CLASSES)
+        assert (target.blank, target.unknown, target.control) == (True, unknown, "label")
+        assert (target.flag is not None) == bool(more)
+        header = ModelHeader("m", "ab", tuple(CLASSES))
+        assert viewed(header, target) == viewed(header, target)
+        assert viewed(header, target).blank
+    behind = f'<View>{review}<Labels name="l" toName="text">{labels}</Labels><Text name="text" value="$text"/></View>'
+    assert parse_config(behind).target(CLASSES).control == "l"  # marks of doubt are not what people label with
+
+
+def test_labels_that_differ_by_case_alone_stay_apart() -> None:
+    target = parse_config(config('<Label value="drug"/><Label value="Drug"/>')).target(["Drug", "drug", "DRUG"])
+    assert target.labels == {"Drug": "Drug", "drug": "drug", "DRUG": "drug"}
+
+
+def test_known_labels_are_kept_apart_from_unknown_ones() -> None:
+    target = parse_config(config('<Label value="Drug"/><Label value="Person"/><Label value="Symptom"/>')).target(
+        CLASSES
+    )
+    assert (target.labels, target.unknown, target.blank) == ({"PER": "Person"}, ("Drug", "Symptom"), False)
 
 
 LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))

@@ -115,7 +115,7 @@ def test_the_dictionary_has_the_documented_keys(tagger: NetworkTagger, calibrati
         answer = prediction.as_dict()
         assert list(answer) == [
             "text", "language", "stratum", "pool", "alpha", "n", "guarantee", "threshold_version", "model_version",
-            "open", "set_size", "labelings", "units", "flags", "places", "spans",
+            "open", "set_size", "labelings", "units", "out_of_reach", "flags", "places", "spans",
         ]  # fmt: skip
         json.loads(json.dumps(answer, allow_nan=False))
     assert made[0].model_version == f"tiny@{tagger.hash[:8]}+cal.0"
