@@ -122,8 +122,8 @@ class Trial:
         """All tasks as the server has them now."""
         found: dict[int, Json] = {}
         for page in range(1, 21):
-            path = f"/api/tasks/?project={self.work.id}&page={page}&page_size=500&fields=all"
-            tasks = self.work.server.call("GET", path)["tasks"]
+            asked = {"project": self.work.id, "page": page, "page_size": 500, "fields": "all"}
+            tasks = self.work.server.call("GET", "/api/tasks/", **asked)["tasks"]
             found |= {int(task["id"]): task for task in tasks}
             if len(tasks) < 500:
                 return found
@@ -298,7 +298,7 @@ def test_a_thousand_tasks_killed_at_every_stage(trial: Trial) -> None:
     trial.wait_for_jobs()
     free = [number for number, task in trial.tasks().items() if not task["annotations"] and number not in blind]
     drafted, skipped = free[:2]
-    server.call("POST", f"/api/tasks/{drafted}/drafts?project={trial.work.id}", {"result": [], "lead_time": 1})
+    server.call("POST", f"/api/tasks/{drafted}/drafts", {"result": [], "lead_time": 1})
     server.annotate(skipped, [], was_cancelled=True)
     left_alone = {*blind, drafted, skipped}
     trial.say(f"{BLIND_LABELS} blind labels scored, flags fitted")
@@ -347,7 +347,7 @@ def test_a_thousand_tasks_killed_at_every_stage(trial: Trial) -> None:
     numbers = {task: int(now[task]["annotations"][0]["id"]) for task in some[:7]}
     for task in edited:
         server.call("PATCH", f"/api/annotations/{numbers[task]}/", {"result": [], "lead_time": 4.0})
-    server.call("POST", f"/api/tasks/{drafted_later}/drafts?project={trial.work.id}", {"result": [], "lead_time": 1})
+    server.call("POST", f"/api/tasks/{drafted_later}/drafts", {"result": [], "lead_time": 1})
     server.call("PATCH", f"/api/annotations/{numbers[vouched]}/", {"ground_truth": True})
     wait_for(lambda: trial.is_marked([numbers[task] for task in edited]), "the edits have come in", seconds=PATIENCE)
     touched = {*edited, drafted_later, vouched}

@@ -87,7 +87,7 @@ class LabelStudioServer:
 
     def call(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """Call the API with the legacy token; returns the JSON answer, None when there is no body."""
-        answer = self.client.request(method, path, json=body, params=params)
+        answer = self.client.request(method, path, json=body, params=params or None)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:2000]}"
         return answer.json() if answer.content else None
 
