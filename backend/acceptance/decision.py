@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy.typing as npt
 from sqlalchemy.orm import Session
 
-from backend.acceptance.evidence import gather
+from backend.acceptance.evidence import Rows, gather
 from backend.domain.records import AcceptanceRecord, ProjectRecord
 from backend.domain.target import Target
 from backend.domain.text import plain
 from backend.store.acceptance import list_acceptances, load_doubts, record_acceptance
 from conformal.risk.acceptance import (
     LEVELS,
+    Choice,
     Promise,
     checked_share,
     choose_level,
@@ -90,6 +92,20 @@ def stand(decisions: Sequence[AcceptanceRecord], wish: Wish, *, model_id: int, l
     return Standing(current, labels, needed, upcoming, count_due(labels, after=after, needed=needed))
 
 
+def choose(used: Rows, doubts: npt.ArrayLike, *, wish: Wish, number: int) -> Choice:
+    """Return what the decision of this number comes to, on these labels and the doubts of all tasks (METHODS 12.2)."""
+    return choose_level(
+        used.doubts,
+        used.losses,
+        grid=level_grid(doubts, levels=LEVELS[wish.promise]),
+        max_error=wish.share,
+        delta=spend(number),
+        promise=wish.promise,
+        earlier=used.earlier,
+        shares=used.shares,
+    )
+
+
 def decide(
     session: Session,
     project: ProjectRecord,
@@ -110,19 +126,9 @@ def decide(
     standing = stand(decisions, wish, model_id=model_id, labels=len(rows.labels))
     if standing.count is None:
         return standing
-    used = rows.first(standing.count)
     doubts = load_doubts(session, project.id, model_id=model_id)
     number = len(decisions) + 1
-    choice = choose_level(
-        used.doubts,
-        used.losses,
-        grid=level_grid(doubts, levels=LEVELS[wish.promise]),
-        max_error=wish.share,
-        delta=spend(number),
-        promise=wish.promise,
-        earlier=used.earlier,
-        shares=rows.shares,
-    )
+    choice = choose(rows.first(standing.count), doubts, wish=wish, number=number)
     record_acceptance(
         session,
         project.id,

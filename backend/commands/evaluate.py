@@ -63,6 +63,13 @@ SEEN_WARNING = 0.02  # share of texts seen in training above which the command s
     help="Flags that keep a risk: what they leave behind and ask for, file by file, instead of all methods; with "
     "--documents for whole documents.",
 )
+@click.option(
+    "--accept",
+    "acceptance",
+    is_flag=True,
+    help="Tasks that nobody needs to open: what is accepted and wrong when annotators stamp what they see, over "
+    "--splits draws, file by file, instead of all methods; with --documents for whole documents.",
+)
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to share the work.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
 @reported
@@ -78,6 +85,7 @@ def command(
     merge: str | None,
     documents: bool,
     risk: bool,
+    acceptance: bool,
     jobs: int,
     json_file: Path | None,
 ) -> None:
@@ -98,10 +106,13 @@ def command(
     if merge is not None:
         tagger = merge_classes(tagger, merge)
     console = Console(stderr=True)
-    if risk:
-        _evaluate_risk(
+    if risk and acceptance:
+        raise click.UsageError("expected --risk or --accept, got both")
+    if risk or acceptance:
+        _evaluate_promise(
             tagger,
             files,
+            acceptance=acceptance,
             documents=documents,
             rows=rows,
             out=out,
@@ -213,10 +224,11 @@ def _advance(bars: Progress, bar: TaskID, done: int) -> None:
     bars.update(bar, completed=done)
 
 
-def _evaluate_risk(
+def _evaluate_promise(
     tagger: Tagger,
     files: tuple[Path, ...],
     *,
+    acceptance: bool,
     documents: bool,
     rows: int | None,
     out: Path,
@@ -227,6 +239,8 @@ def _evaluate_risk(
 ) -> None:
     import json
 
+    from backend.evaluation.acceptance import evaluate_acceptance
+    from backend.evaluation.acceptance_report import acceptance_report
     from backend.evaluation.decoding import distinct_names
     from backend.evaluation.risk import evaluate_risk, read_tasks, risk_report
 
@@ -236,16 +250,15 @@ def _evaluate_risk(
         for name, path in zip(distinct_names(files), files, strict=True):
             texts = read_tasks(path, documents=documents, classes=tagger.space.classes, rows=rows, seed=seed)
             bar = bars.add_task(f"reading {name}", total=len(texts))
-            results[name] = evaluate_risk(
-                tagger,
-                texts,
-                splits=splits,
-                seed=seed,
-                progress=partial(_advance, bars, bar),
-            )
+            advance = partial(_advance, bars, bar)
+            if acceptance:
+                results[name] = evaluate_acceptance(tagger, texts, draws=splits, seed=seed, progress=advance)
+            else:
+                results[name] = evaluate_risk(tagger, texts, splits=splits, seed=seed, progress=advance)
     out.mkdir(parents=True, exist_ok=True)
-    page = out / "risk.md"
-    page.write_text(risk_report(results, model=f"{tagger.name}@{tagger.hash[:8]}"), encoding="utf-8")
+    page = out / ("acceptance.md" if acceptance else "risk.md")
+    report = acceptance_report if acceptance else risk_report
+    page.write_text(report(results, model=f"{tagger.name}@{tagger.hash[:8]}"), encoding="utf-8")
     if json_file is not None:
         json_file.write_text(json.dumps(results, indent=1), encoding="utf-8")
     console.print(f"{len(results)} files, {splits} splits: the tables are in {page}", highlight=False)

@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from backend.domain.priority import doubt_of, review_value
+from backend.domain.ranked import Candidate, RankedList, RankedText, RankedUnit
 from backend.domain.records import TextSpan
 from backend.prediction.make_starter import rows_of
 from backend.prediction.scoring import ScoredText, score_labelled
@@ -44,6 +46,7 @@ class Lists:
 
     `probability` (S, W + 1) and `best` (S,), -1 where the best labeling has no such span, belong to `listed`; `false`
     to `errors`. `entities`, `predicted` (T,) are |Y| and |B|; `rows` are what class thresholds are calibrated with.
+    `doubt`, `value` and `units` (T,) are what acceptance and the review queue know of a task (METHODS 12.1).
     """
 
     classes: tuple[str, ...]
@@ -56,6 +59,9 @@ class Lists:
     entities: Ints
     predicted: Ints
     rows: EntityRows
+    doubt: Floats
+    value: Floats
+    units: Ints
 
     def __len__(self) -> int:
         return int(self.entities.size)
@@ -112,6 +118,7 @@ def list_texts(
     best_class: list[int] = []
     false: list[bool] = []
     sizes: list[tuple[int, int]] = []
+    known: list[tuple[float, float, int]] = []
     kept: list[ScoredText] = []
     shift = 0
     for done, item in enumerate(score_labelled(tagger, texts, chunk=_CHUNK), start=1):
@@ -124,15 +131,25 @@ def list_texts(
         said: set[TextSpan] = set()
         chains = list(tagged.unit_chains())
         marginals = entity_marginals(chains, space, floor=listing_floor(space, FLOOR))
+        units: list[RankedUnit] = []
         for (first, last), top, entities in zip(tagged.units, kbest(chains, 1), marginals, strict=True):
             tokens = tagged.tokens[first:last]
             best = space.spans(top.labels[0])
-            said.update(to_char_spans(best, tokens))
+            drawn = to_char_spans(best, tokens)
+            said.update(drawn)
             found = candidate_spans(entities, space, p_min=FLOOR, extra=best)
             classes = {(span.start, span.end): space.classes.index(span.label) for span in best}
-            listed.add(task, [(tokens[a].start, tokens[b - 1].end) for a, b in found.keys], shift)
+            places = [(tokens[a].start, tokens[b - 1].end) for a, b in found.keys]
+            listed.add(task, places, shift)
             best_class += [classes.get(key, -1) for key in found.keys]
             probability.append(found.probabilities)
+            candidates = (
+                Candidate(*place, tuple(row[:-1]))
+                for place, row in zip(places, found.probabilities.tolist(), strict=True)
+            )
+            log = (min(0.0, float(top.log_probabilities[0])),)
+            ranked = RankedList(space.classes, log, (tuple(drawn),), exhausted=False, candidates=tuple(candidates))
+            units.append(RankedUnit(first, last, "", ranked))
         true = set(to_char_spans(item.alignment.spans, tagged.tokens))
         true |= {lost.span for lost in item.alignment.inexpressible if lost.span.end > lost.span.start}
         missing, extra = sorted(true - said), sorted(said - true)
@@ -140,6 +157,8 @@ def list_texts(
         false += [False] * len(missing) + [True] * len(extra)
         right.add(task, [(span.start, span.end) for span in sorted(true & said)], shift)
         sizes.append((len(true), len(said)))
+        whole = RankedText(tuple(units), floor=FLOOR)
+        known.append((doubt_of(whole), review_value(whole), len(units)))
         kept.append(item)
         shift += max([len(tagged.text), *(span.end for span in true)])
     counts = np.array(sizes, np.int64).reshape(-1, 2)
@@ -156,4 +175,7 @@ def list_texts(
         entities=counts[:, 0],
         predicted=counts[:, 1],
         rows=rows,
+        doubt=np.array([each[0] for each in known]),
+        value=np.array([each[1] for each in known]),
+        units=np.array([each[2] for each in known], np.int64),
     )

@@ -72,10 +72,18 @@ class Monitor:
 
     Args:
         method, alpha: those of the settings, for sets of the starter.
+        on_drift: called when an alarm of drift is new, in the transaction that raises it: both happen or neither.
     """
 
-    def __init__(self, store: Store, *, method: str = "nc1", alpha: str = "0.05") -> None:
-        self._store, self._method, self._alpha = store, method, alpha
+    def __init__(
+        self,
+        store: Store,
+        *,
+        method: str = "nc1",
+        alpha: str = "0.05",
+        on_drift: Callable[[Session, ProjectRecord], object] | None = None,
+    ) -> None:
+        self._store, self._method, self._alpha, self._on_drift = store, method, alpha, on_drift
         self._versions = Versions()
         self._starters: LRUCache[tuple[int, Method], Calibration] = LRUCache(_KEPT_STREAMS)
         self._streams: LRUCache[tuple[int, int], DriftWatch] = LRUCache(_KEPT_STREAMS)
@@ -276,6 +284,8 @@ class Monitor:
                 value=wealth(jumper.peak),
                 message=describe_drift(name, jumper, watchers=len(streams.jumpers)),
             )
+        if alarms and self._on_drift is not None:
+            self._on_drift(session, project)
         return [f"{DRIFT}:{name}" for name in dict.fromkeys(alarms)]
 
     def _loaded(self, session: Session, project: ProjectRecord, model: ModelRecord) -> DriftWatch:

@@ -20,7 +20,7 @@ from itertools import count
 
 from sqlalchemy.orm import Session
 
-from backend.acceptance.watch import watch_accepted
+from backend.acceptance.watch import watch_accepted, withdraw_drifted
 from backend.calibration.model_change import queue_rescores
 from backend.calibration.schedule import queue_due_refit
 from backend.calibration.score_labels import CaughtUp, class_names, score_unscored
@@ -318,7 +318,7 @@ class Worker:
         """Let the monitors see the rows that are new; trouble with them holds up nothing else."""
         settings = self.settings
         if self._monitor is None:
-            self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha)
+            self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha, on_drift=withdraw_drifted)
         try:
             model, tagger = self.context().model_of(project)
             if isinstance(tagger, BlankTagger):
@@ -332,9 +332,9 @@ class Worker:
                 ),
             )
             withdrawn = None
-            # Later labels are looked at now and then, an alarm at once.
+            # Later labels are looked at now and then, and at once beside an alarm; one of drift has withdrawn already.
             if watched.alarms or self._is_time_for(f"accepted:{project.id}", ACCEPTED_LOOK):
-                withdrawn = watch_accepted(self.store, project, model=model, alarms=watched.alarms)
+                withdrawn = watch_accepted(self.store, project, model=model)
         except InvalidLabelConfig:
             return  # said where labels are scored
         except BackendError as error:

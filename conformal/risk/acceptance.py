@@ -218,7 +218,7 @@ def choose_level(
     if promise is Promise.ACCEPTED:
         # From the smallest level on nothing would ever be accepted: too few labels lie below it.
         start = int(np.searchsorted(grid.shares * n, _ROOM * math.log(delta) / math.log1p(-max_error)))
-    passed = _within(sums[start:], totals[start:], max_error=max_error, delta=delta, binary=not shares)
+    passed = within_bound(sums[start:], totals[start:], max_error=max_error, delta=delta, binary=not shares)
     count = int(passed.size if passed.all() else np.argmin(passed))
     if not count:
         return _because(nothing, "too many of the labels are wrong where the model is surest")
@@ -277,8 +277,12 @@ def _because(choice: Choice, why: str) -> Choice:
     return Choice(**(choice.as_dict() | {"why": why}))
 
 
-def _within(sums: Floats, totals: npt.NDArray[Any], *, max_error: float, delta: float, binary: bool) -> Bools:
-    """Return at which levels the upper bound is at most `max_error`."""
+def within_bound(sums: Floats, totals: npt.NDArray[Any], *, max_error: float, delta: float, binary: bool) -> Bools:
+    """Return where `upper_bound` of a sum of losses over so many tasks is at most `max_error`.
+
+    >>> within_bound(np.array([0.0, 1.0]), np.array([72, 72]), max_error=0.05, delta=0.025, binary=True).tolist()
+    [True, False]
+    """
     if binary:
         different, which = np.unique(totals, return_inverse=True)
         most = np.array([most_wrong(int(total), max_error=max_error, delta=delta) for total in different])

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from backend.acceptance.jobs import run_accept, run_withdraw
-from backend.acceptance.watch import watch_accepted
+from backend.acceptance.watch import watch_accepted, withdraw_drifted
 from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import LabelStudioError
 from backend.jobs.context import WorkContext, no_heartbeat
@@ -258,8 +258,8 @@ def test_acceptance_from_the_first_label_to_the_last_word(desk: Desk) -> None:
     with desk.store.read() as session:
         model = load_model(session, list_acceptances(session, desk.project.id)[0].model_id)
     assert model is not None
-    assert watch_accepted(desk.store, desk.project, model=model, alarms=[]) is None
-    assert watch_accepted(desk.store, desk.project, model=model, alarms=["drift:"]) == "an alarm of drift"
+    assert watch_accepted(desk.store, desk.project, model=model) is None
+    assert desk.store.run(lambda session: withdraw_drifted(session, desk.project))
     wait_for(
         lambda: desk.counts() == {"planned": 0, SENT: 1, TAKEN_BACK: accepted - 1}, "all is taken back", seconds=200
     )

@@ -87,7 +87,7 @@ class LabelStudioServer:
 
     def call(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """Call the API with the legacy token; returns the JSON answer, None when there is no body."""
-        answer = self.client.request(method, path, json=body, params=params)
+        answer = self.client.request(method, path, json=body, params=params or None)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:2000]}"
         return answer.json() if answer.content else None
 
@@ -147,9 +147,10 @@ def import_texts(server: LabelStudioServer, project: int, texts: Iterable[str]) 
 
 
 class Service:
-    """The real `surespan serve` on SQLite, with the worker inside; it may be stopped and started again.
+    """The real `surespan serve`, on SQLite with the worker inside; it may be stopped and started again.
 
-    What the tests need to reach it: `url`, `user`, `password`, `webhook_secret`, `database_url`, `log`.
+    Another database is among the `settings`, under SURESPAN_DATABASE_URL. What the tests need to reach it:
+    `url`, `user`, `password`, `webhook_secret`, `database_url`, `log`.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Service:
         self.port = free_port()
         self.url = f"http://{LOOPBACK}:{self.port}"
         self.user, self.password, self.webhook_secret = "surespan", "password-of-a-test", "secret-of-a-test"
-        self.database_url = f"sqlite:///{directory / 'surespan.db'}"
+        self.database_url = settings.get("SURESPAN_DATABASE_URL", f"sqlite:///{directory / 'surespan.db'}")
         self.log = directory / "serve.log"
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SURESPAN_", "BASIC_AUTH_"))},
@@ -176,17 +177,22 @@ class Service:
         }
         self._child: Child | None = None
 
-    def start(self) -> Service:
-        """Start it, and wait until it answers with the model loaded."""
+    def start(self, program: Sequence[str] = ("backend",), *, wait: bool = True) -> Service:
+        """Start it, and wait until it answers with the model loaded; `program` is what is run as a module.
+
+        One that kills itself soon may not live that long: without `wait` it is only started.
+        """
         assert self._child is None, "it runs already"
         self._child = Child(
             "surespan serve",
-            [sys.executable, "-m", "backend", "serve", "--port", str(self.port)],
+            [sys.executable, "-m", *program, "serve", "--port", str(self.port)],
             url=self.url,
             log=self.log,
             environment=self.environment,
             directory=self.directory,
         )
+        if not wait:
+            return self
         self._child.wait_until_up(WAIT)
         # The first one after an installation compiles the kernels, perhaps beside other tests that do the same.
         wait_for(lambda: self.call("GET", "/health")["model"] == "ready", "the model is loaded", seconds=2 * WAIT)
@@ -203,6 +209,17 @@ class Service:
         assert child is not None
         os.killpg(child.process.pid, signal.SIGKILL)
         child.process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._child is not None and self._child.alive
+
+    def wait_for_death(self, seconds: float) -> None:
+        """Wait until it has killed itself, as `tests.support.mortal` makes it do."""
+        assert self._child is not None
+        wait_for_death(self._child, seconds)
+        self._child = None
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Call a route with the service's credentials; returns the JSON answer."""
@@ -248,6 +265,12 @@ class Service:
     def open_store(self) -> Store:
         """Return the service's database; close it (it is a context manager)."""
         return open_store(self.database_url)
+
+
+def wait_for_death(child: Child, seconds: float) -> None:
+    """Wait until a process that kills itself has done so."""
+    wait_for(lambda: not child.alive, f"{child.name} has died", seconds=seconds)
+    assert child.process.returncode == -signal.SIGKILL, child.log.read_text()[-3000:]
 
 
 def main() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy.orm import Session
 
 from backend.acceptance.decision import Standing, Wish, decide, stand
 from backend.acceptance.evidence import gather
 from backend.acceptance.report import acceptance_report
 from backend.acceptance.server import is_free, is_touched, our_annotation, unique_id
-from backend.acceptance.watch import watch_accepted
+from backend.acceptance.watch import watch_accepted, withdraw_drifted
 from backend.calibration.order import record_order
 from backend.domain.ranked import RankedList, one_unit
 from backend.domain.records import (
@@ -32,12 +33,14 @@ from backend.domain.streams import Order, draw_task
 from backend.domain.target import Target, TextTag
 from backend.errors import StoreConflict
 from backend.jobs.kinds import Kind, is_pending
+from backend.monitoring.monitor import Monitor
 from backend.settings import load_settings
 from backend.store import Store
 from backend.store.acceptance import Shadow, act_on, list_acceptances, load_shadows, record_acceptance
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.calibration import record_scores
 from backend.store.labels import record_annotation
+from backend.store.monitor import list_alarms
 from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.served import record_served
@@ -128,7 +131,15 @@ class World:
     def blind(self) -> list[str]:
         return [name for name, draw in self.draws.items() if draw.blind]
 
-    def label(self, names: Sequence[str], *, wrong: Sequence[str] = (), model: int | None = None, at: int = 0) -> None:
+    def label(
+        self,
+        names: Sequence[str],
+        *,
+        wrong: Sequence[str] = (),
+        model: int | None = None,
+        at: int = 0,
+        nll: Callable[[str], float] = lambda _: 0.1,
+    ) -> None:
         with self.store.write() as session:
             for place, name in enumerate(names):
                 spans = () if name in wrong else (PER,)
@@ -145,7 +156,7 @@ class World:
                     label_revision=change.label.revision,
                     stratum="en/1-10",
                     evidence="blind",
-                    scores=SequenceScores(0.1, 1.0, 0.9, 1),
+                    scores=SequenceScores(nll(name), 1.0, 0.9, 1),
                 )
 
     def decide(self, wish: Wish = FIVE, model: int | None = None) -> Standing:
@@ -274,11 +285,46 @@ def test_later_labels_withdraw_only_when_they_prove_it(world: World, wrong: int,
     later = names[125:175]
     minutes = int((datetime.now(UTC) - NOON) / timedelta(minutes=1)) + 60
     world.label(later, wrong=later[:wrong], at=minutes)
-    reason = watch_accepted(world.store, world.project, model=world.model, alarms=["coverage:"])
+    reason = watch_accepted(world.store, world.project, model=world.model)
     assert (reason is not None) is withdrawn
     with world.store.read() as session:
         assert is_pending(session, Kind.WITHDRAW, world.project) is withdrawn
-    assert watch_accepted(world.store, world.project, model=world.model, alarms=["drift:en"]) == "an alarm of drift"
+
+
+def test_an_alarm_of_drift_withdraws_in_the_transaction_that_raises_it(world: World) -> None:
+    """A process may die right after the alarm, which is raised once: the withdrawal must be queued by then."""
+    names = world.blind
+    model = world.model
+    rng = np.random.default_rng(5)
+    world.label(names[:125], nll=lambda _: float(rng.random()))
+    decision = world.decide().decision
+    assert decision is not None
+    monitor = Monitor(world.store, on_drift=withdraw_drifted)
+    assert not monitor.watch(world.project, model=model).alarms
+    with world.store.write() as session:
+        assert not withdraw_drifted(session, world.project)  # nothing was accepted
+        act_on(session, decision, tasks={world.tasks["1"]: unique_id("1.1", "1", 1)}, shadows=[], account=7)
+    world.label(names[125:170], at=200, nll=lambda _: 50.0 + float(rng.random()))
+
+    class Died(BaseException):
+        """The process ends before the transaction does."""
+
+    def die(session: Session, project: ProjectRecord) -> None:
+        withdraw_drifted(session, project)
+        raise Died
+
+    def pending() -> bool:
+        with world.store.read() as session:
+            return is_pending(session, Kind.WITHDRAW, world.project)
+
+    with pytest.raises(Died):
+        Monitor(world.store, on_drift=die).watch(world.project, model=model)
+    with world.store.read() as session:
+        assert not list_alarms(session, world.project.id)
+    assert not pending()
+    assert any(each.startswith("drift:") for each in monitor.watch(world.project, model=model).alarms)
+    assert pending()
+    assert not monitor.watch(world.project, model=model).alarms
 
 
 def test_the_report_says_what_can_be_accepted_and_decides_nothing(world: World) -> None:

@@ -65,6 +65,9 @@ def lists_of(tasks: list[dict[str, list[tuple[int, int, float]]]], entities: lis
         entities=np.array(entities),
         predicted=np.array(predicted),
         rows=EntityRows.join([]),
+        doubt=np.array([max((each[2] for each in task.get("listed", [])), default=0.0) for task in tasks]),
+        value=np.zeros(len(tasks)),
+        units=np.ones(len(tasks), np.int64),
     )
 
 
