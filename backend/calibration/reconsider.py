@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from backend.calibration.score_labels import label_exclusion
+from backend.calibration.label_worth import label_exclusion
 from backend.domain.records import JobRecord, ProjectRecord
 from backend.jobs.context import WorkContext
 from backend.store import Store

@@ -11,30 +11,25 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 
 from sqlalchemy.orm import Session
 
-from backend.calibration.evidence import Evidence
-from backend.domain.precedence import LONG, PROCESS, in_pieces
+from backend.calibration.label_worth import label_evidence, label_exclusion
+from backend.calibration.score_rows import drawn_unit, error_row, unit_rows
+from backend.domain.precedence import LONG, PROCESS
 from backend.domain.records import (
-    AnnotationRecord,
-    EntityRow,
-    ErrorRow,
     LabelRecord,
     ModelRecord,
     ProjectRecord,
-    SequenceScores,
     TaskRecord,
     TextSpan,
     UnitRow,
 )
-from backend.domain.streams import FILE_STREAM, UNSHOWN, OrderHistory, exclusion_of
 from backend.errors import DATABASE_TROUBLE, BackendError, InvalidLabelConfig, StoreConflict, StoreError
 from backend.labelstudio.config import match_labels, parse_config
 from backend.logs import stack_of
-from backend.prediction.scoring import ScoredText, ScoredUnit, score_labelled
+from backend.prediction.scoring import ScoredText, score_labelled
 from backend.store import Store
 from backend.store.attempts import begin_attempts, end_attempts, fail_attempts, give_back_attempts, set_aside
 from backend.store.calibration import record_units
@@ -42,17 +37,14 @@ from backend.store.labels import unscored_labels
 from backend.store.projects import LOCAL, load_tasks, lock_tasks
 from backend.store.sampling import load_history, lock_project
 from backend.store.served import prelabelled, shown_blank
-from backend.store.training import TRAINED, training_tasks
+from backend.store.training import training_tasks
 from backend.tagger.readers import LabelledText
 from backend.tagger.tagger import Tagger
 from conformal.errors import ConformalError
-from conformal.scores import hash_u
 
 _log = logging.getLogger(__name__)
 
 _PAGE = 200
-_NEVER = datetime.max.replace(tzinfo=UTC)
-_FAR = 2**31 - 1  # what a column holds; a person's span may lie anywhere
 
 Pair = tuple[LabelRecord, TaskRecord]
 Scored = tuple[Pair, ScoredText]
@@ -351,20 +343,6 @@ def class_names(label_config: str | None, classes: tuple[str, ...]) -> Mapping[s
     return names
 
 
-def _annotated_at(label: LabelRecord) -> datetime:
-    chosen = label.annotation
-    return _NEVER if chosen is None else chosen.created_at or chosen.updated_at
-
-
-def label_exclusion(label: LabelRecord, task: TaskRecord, history: OrderHistory, *, trained: bool) -> str | None:
-    """Return why the label of a task may not calibrate a model, None when it may (METHODS 8.1, 8.3, 8.4)."""
-    if label.exclusion is not None:
-        return label.exclusion
-    if trained:
-        return TRAINED
-    return exclusion_of(task.draw, history, None if label.annotation is None else _annotated_at(label))
-
-
 def write_rows(
     session: Session,
     *,
@@ -403,109 +381,3 @@ def write_rows(
             continue  # the label changed since it was read; the next call scores it as it is then
     end_attempts(session, numbers, model_id=model.id)
     return written
-
-
-def label_evidence(label: LabelRecord, task: TaskRecord, *, led: datetime | None, blank: datetime | None) -> Evidence:
-    """Return what a label is worth: by the draw of its task, and by what was shown before it was made.
-
-    A prelabel in view makes it assisted, whatever was drawn. A task that was shown blank because no model knew its
-    labels is as clean as one drawn blind (METHODS 13.1), if nothing in the annotation came from a prediction.
-
-    Args:
-        led: when the task was first shown with a prelabel.
-        blank: when it was first shown blank.
-    """
-    at, drawn = _annotated_at(label), evidence_of(task)
-    if drawn is Evidence.FILE:
-        return drawn
-    if led is not None and led < at:
-        return Evidence.ASSISTED
-    met = task.draw is not None and task.draw.stream != UNSHOWN and blank is not None and blank < at
-    if drawn is Evidence.ASSISTED and met and label.annotation is not None and not _took_over(label.annotation):
-        return Evidence.BLIND
-    return drawn
-
-
-def _took_over(annotation: AnnotationRecord) -> bool:
-    """Whether regions of an annotation came from a prediction, ours or another's."""
-    return any(origin.startswith("prediction") and count for origin, count in annotation.origins.items())
-
-
-def evidence_of(task: TaskRecord) -> Evidence:
-    """Return what a label of this task is worth: decided before anyone saw it (METHODS 8.1, 8.2)."""
-    if task.draw is None:
-        return Evidence.ASSISTED
-    if task.draw.stream == FILE_STREAM:
-        return Evidence.FILE
-    return Evidence.BLIND if task.draw.blind else Evidence.ASSISTED
-
-
-def drawn_unit(project: str, task: str, count: int) -> int:
-    """Return the one unit of a task that monitors look at, drawn by a hash of the task alone (METHODS 8.7)."""
-    return min(int(hash_u("", project, task, "unit") * count), count - 1)
-
-
-def unit_rows(item: ScoredText, *, drawn: int = 0) -> list[UnitRow]:
-    """Return the units of a scored text as the store keeps them."""
-    return [
-        UnitRow(
-            unit.cell,
-            sequence_scores(unit),
-            tuple(entity_rows(unit)),
-            start=unit.start,
-            end=unit.end,
-            drawn=number == drawn,
-        )
-        for number, unit in enumerate(in_pieces(item.units))
-    ]
-
-
-def error_row(item: ScoredText) -> ErrorRow:
-    """Return the errors of a text's best labeling as the store keeps them."""
-    errors = item.errors
-    return ErrorRow(errors.entities, errors.best, missing=errors.missing, false=errors.false)
-
-
-def sequence_scores(unit: ScoredUnit) -> SequenceScores:
-    """Return the scores of a unit's labeling as the store keeps them."""
-    scores = unit.scores
-    return SequenceScores(
-        nll=-scores.log_probability,
-        rank=float(scores.rank) if scores.rank else float("inf"),
-        cumulative=scores.cumulative,
-        entities=unit.entities,
-    )
-
-
-def entity_rows(item: ScoredUnit) -> list[EntityRow]:
-    """Return the scores of entities and junk spans as the store keeps them, with their characters.
-
-    One row for each span and class, whatever was drawn; of two that fall together the one that lies on no token
-    bounds is kept, which the model cannot express.
-    """
-    rows = item.scores.entities
-    unknown = float("inf")
-    kept: dict[tuple[int, int, str], EntityRow] = {}
-    for span, (start, end), label, probability, cumulative, class_rank, rank in zip(
-        item.scores.token_spans,
-        item.char_ranges,
-        rows.labels,
-        rows.scored.probability.tolist(),
-        rows.scored.cumulative.tolist(),
-        rows.scored.class_rank.tolist(),
-        rows.rank.tolist(),
-        strict=True,
-    ):
-        row = EntityRow(
-            start=max(-_FAR, min(start, _FAR)),
-            end=max(-_FAR, min(end, _FAR)),
-            label=label,
-            probability=probability,
-            cumulative=cumulative,
-            class_rank=float(class_rank) or unknown,
-            rank=float(rank) or unknown,
-        )
-        key = (row.start, row.end, row.label)
-        if span is None or key not in kept:
-            kept[key] = row
-    return list(kept.values())

@@ -221,7 +221,7 @@ FAULTS = [
     Fault(partial(project_with, sampling="Uncertainty sampling"), "sampling", "only blind audit", "--sampling uniform"),
     Fault(partial(project_with, label_config=UNFLAGGED), "flags", "no control that marks", "surespan connect"),
     Fault(partial(project_with, label_config=UNKNOWN_LABEL), "labels", "Spaceship", "predicted_values"),
-    Fault(partial(project_with, label_config=NOBODY), "labels", "got the labels: Moon", "predicted_values"),
+    Fault(partial(project_with, label_config=NOBODY), "labels", "Moon are not known to the model", "surespan train"),
     Fault(partial(project_with, show_collab_predictions=False), "prelabels", "does not show", "surespan connect"),
     Fault(dead_event, "inbox", "1 event failed for good: ANNOTATION_CREATED (InvalidPayload)", "surespan sync --dead"),
 ]  # fmt: skip
@@ -230,7 +230,7 @@ FOLLOWS = {
     "every event is refused": {"credentials"},
     "Spaceship": {"flags", "version"},
     "no control that marks": {"version"},
-    "got the labels: Moon": {"backend", "version"},
+    "Moon are not known to the model": {"flags", "version"},
     "does not show": {"version"},
 }
 

@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from backend.calibration.evidence import Evidence, choose_evidence, worth
+from backend.calibration.label_worth import evidence_of
 from backend.calibration.local import load_file, local_rows, refit_local, stored_calibration
 from backend.calibration.refit import refit
-from backend.calibration.score_labels import evidence_of, score_unscored
+from backend.calibration.score_labels import score_unscored
 from backend.cli import main
 from backend.domain.guarantee import Guarantee
 from backend.domain.records import AnnotationRecord, ModelRecord, ProjectRecord, TextSpan

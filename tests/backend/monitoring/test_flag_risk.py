@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from backend.calibration.score_labels import error_row
+from backend.calibration.score_rows import error_row
 from backend.domain.guarantee import Guarantee
 from backend.domain.ranked import Candidate, RankedList, RankedText, one_unit
 from backend.domain.records import AnnotationRecord, Draw, ErrorRow, SequenceScores, TextSpan, VersionRecord

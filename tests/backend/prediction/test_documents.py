@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.calibration.score_labels import drawn_unit, unit_rows
+from backend.calibration.score_rows import drawn_unit, unit_rows
 from backend.domain.records import TextSpan
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.render import render
