@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,6 +25,7 @@ from backend.store.upsert import get_or_create, insert
 
 CHUNK = 1 << 20  # bytes of a file in one row
 KEPT = 3  # retired models of a project whose files stay in any case, so that one can go back to them
+FRESH = timedelta(days=1)  # a file this young stays: whoever stored it may not have registered its model yet
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ def read_file(session: Session, model_hash: str) -> bytes | None:
 def removable_files(session: Session) -> list[StoredFile]:
     """Return the files that nothing needs: of models that no project has or might go back to, and no served set names.
 
-    A project needs its candidates, the model that serves it, and the `KEPT` that were retired last.
+    A project needs its candidates, the model that serves it, and the `KEPT` that were retired last. Files stored within
+    `FRESH` stay in any case.
     """
     rows = session.execute(sa.select(Row.project_id, Row.model_hash, Row.state).order_by(Row.retired_at.desc(), Row.id))
     needed: set[str] = set()
@@ -178,7 +180,8 @@ def removable_files(session: Session) -> list[StoredFile]:
             spared[project] = spared.get(project, 0) + 1
         if state != State.RETIRED.value or spared[project] <= KEPT:
             needed.add(digest)
-    files = {file.model_hash: file for file in session.execute(sa.select(ModelFile)).scalars()}
+    old = sa.select(ModelFile).where(ModelFile.stored_at < database_now(session) - FRESH)
+    files = {file.model_hash: file for file in session.execute(old).scalars()}
     left = set(files) - needed
     if left:
         left -= _shown(session, left)
