@@ -125,6 +125,17 @@ class Settings(BaseSettings):
         default="sentence",
         description="What a set is made for: each sentence of a text, or the whole text, which only short texts suit.",
     )
+    learn: Literal["auto", "manual", "off"] = Field(
+        default="auto",
+        description="Whether projects train models of their own from their labels: by themselves at 20, 40, 80, ... "
+        "labels and when asked to (auto), only when asked to (manual), or never (off).",
+    )
+    learn_from: str = Field(
+        default="bundled",
+        min_length=1,
+        description="What such a model begins with: bundled (what the bundled network says about each word; its "
+        "licence is non-commercial), nothing, or the folder of a network that `surespan train` made.",
+    )
     text_retention: Days = Field(
         default=None,
         description="Days after which task texts are removed; empty keeps them. Without its text a task cannot be "

@@ -69,7 +69,7 @@ def _routes() -> Schema:
             "post": _post(
                 "Queues a refit.",
                 _object(["project"], project=project),
-                _object(["status", "job"], status=_TEXT, job=_TEXT),
+                _object(["status", "job", "training"], status=_TEXT, job=_TEXT, training=_TEXT),
             )
         },
         "/versions": {

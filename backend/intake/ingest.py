@@ -20,7 +20,7 @@ from backend.domain.records import AnnotationRecord, Draw, EventRecord, LabelCha
 from backend.domain.streams import draw_unshown
 from backend.domain.target import Target, TextTag
 from backend.errors import InvalidLabelConfig
-from backend.jobs.kinds import queue_refit
+from backend.jobs.kinds import queue_refit, queue_train
 from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id
 from backend.labelstudio.config import LabelConfig, parse_config
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, join_uid, kind_of, read_tasks, read_time
@@ -124,6 +124,7 @@ class Ingest:
     def _start_training(self, session: Session, event: EventRecord) -> EventOutcome:
         project = self._project(session, event)
         queue_refit(session, project, reason="asked for by Label Studio")
+        queue_train(session, project, who="Label Studio")  # the handler says so where learning is switched off
         return EventOutcome.DONE
 
     def _project(self, session: Session, event: EventRecord, spoken: datetime | None = None) -> ProjectRecord:

@@ -1,8 +1,9 @@
 """The worker: events to labels, labels to calibration rows, rows to refits, and the jobs beside them.
 
-Three loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
+Four loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
 and time alone whether to refit (METHODS 8.5). The second scores labels of long texts, one at a time and in pieces
-between which short work goes first. The third runs jobs. So neither a long text nor a long job ever holds up an event.
+between which short work goes first. The third runs jobs, the fourth waits for trainings, which are processes of their
+own. So neither a long text nor a long job ever holds up an event.
 A worker that is killed loses nothing: an event is finished in the transaction that writes what it brought, a label
 without a row is found by the next catch-up, and a job's lease runs out.
 """
@@ -14,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -41,6 +42,9 @@ from backend.jobs.context import WorkContext, no_heartbeat
 from backend.jobs.kinds import Kind, queue_publish, queue_sync
 from backend.labelstudio.client import LabelStudio
 from backend.labelstudio.payloads import InvalidPayload, read_moment
+from backend.learning.promotion import consider_candidate, has_candidate
+from backend.learning.schedule import queue_due_training
+from backend.learning.training import rival_of
 from backend.logs import stack_of
 from backend.models.loading import ModelLoader
 from backend.models.views import Views
@@ -115,7 +119,13 @@ class Worker:
 
     def start(self) -> None:
         """Work in the background until `close`."""
-        for name, step in (("events", self.step_events), ("long", self.step_long), ("jobs", self.step_jobs)):
+        steps = {
+            "events": self.step_events,
+            "long": self.step_long,
+            "jobs": self.step_jobs,
+            "training": self.step_training,
+        }
+        for name, step in steps.items():
             thread = threading.Thread(target=self._loop, args=(step,), name=f"worker-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -141,6 +151,7 @@ class Worker:
             busy = self.step_events()
             busy |= self.step_long()
             busy |= self.step_jobs()
+            busy |= self.step_training()
             if not busy:
                 return
 
@@ -184,12 +195,20 @@ class Worker:
         return bool(self._long_turns)
 
     def step_jobs(self) -> bool:
-        """Queue what the clock asks for, and run one job; returns whether there was one."""
+        """Queue what the clock asks for, and run one job other than a training; returns whether there was one."""
         self._prepare()
         self._keep_time()
+        return self._run_job([kind for kind in HANDLERS if kind is not Kind.TRAIN])
+
+    def step_training(self) -> bool:
+        """Run one training, which waits for a process of its own; returns whether there was one."""
+        self._prepare()
+        return self._run_job([Kind.TRAIN])
+
+    def _run_job(self, kinds: Sequence[Kind]) -> bool:
         job = self.store.run(
             lambda session: acquire_job(
-                session, holder=self.name, kinds=[kind.value for kind in HANDLERS], lease=JOB_LEASE
+                session, holder=self.name, kinds=[kind.value for kind in kinds], lease=JOB_LEASE
             )
         )
         if job is None:
@@ -352,6 +371,23 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self._learn(project)
+
+    def _learn(self, project: ProjectRecord) -> None:
+        """Queue a training that is due, and let a model serve that was waiting for labels to calibrate it by."""
+        self.store.run(lambda session: queue_due_training(session, project, settings=self.settings))
+        with self.store.read() as session:
+            if not has_candidate(session, project):
+                return
+        try:
+            rival = rival_of(self.context(), project)
+        except InvalidLabelConfig:
+            return  # said where labels are scored
+        version = self.store.run(lambda session: consider_candidate(session, project, rival, settings=self.settings))
+        if version is not None:
+            _log.info(
+                "a candidate has enough labels to serve", extra={"project": project.uid, "model_version": version}
+            )
 
     def _failed(self, job: JobRecord, error: Exception) -> None:
         reason = str(error) if isinstance(error, BackendError) else type(error).__name__
