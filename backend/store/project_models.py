@@ -93,7 +93,7 @@ def promote_model(session: Session, project_id: int, model_hash: str, *, why: st
         return _record(chosen)
     if session.get(ModelFile, model_hash, populate_existing=True) is None:
         raise NotFound(
-            f"expected the file of model {model_hash[:8]}, got none: it was removed with what it had served; train again"
+            f"expected the file of model {model_hash[:8]}, got none: nothing needed it any more; train again"
         )
     now = database_now(session)
     _retire_serving(session, project_id, why=f"followed by {model_hash[:8]}", now=now)
@@ -130,6 +130,20 @@ def find_model(session: Session, project_id: int, model_hash: str) -> ProjectMod
     """Return a model of a project, None when it has none of this hash."""
     row = session.execute(sa.select(Row).filter_by(project_id=project_id, model_hash=model_hash)).scalar_one_or_none()
     return None if row is None else _record(row)
+
+
+def match_model(session: Session, project_id: int, prefix: str) -> ProjectModel:
+    """Return the one model of a project whose hash begins like this.
+
+    Raises:
+        NotFound: when there is none, or several.
+    """
+    query = sa.select(Row).where(Row.project_id == project_id, Row.model_hash.startswith(prefix, autoescape=True))
+    found = session.execute(query.limit(2)).scalars().all()
+    if not prefix or len(found) != 1:
+        got = "several" if found and prefix else "none"
+        raise NotFound(f"expected the hash of one model of the project, or how it begins, got {got} for {prefix!r}")
+    return _record(found[0])
 
 
 def list_models(session: Session, project_id: int, *, limit: int | None = None) -> list[ProjectModel]:

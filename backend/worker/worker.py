@@ -55,6 +55,7 @@ from backend.settings import Settings
 from backend.store import Store
 from backend.store.events import Turn, process_events, release_claims
 from backend.store.jobs import MAX_TRIES, acquire_job, fail_job, finish_job, heartbeat, release_jobs
+from backend.store.project_models import prune_models, serving_model
 from backend.store.projects import LOCAL, list_projects, load_project
 from backend.store.retention import purge_events, purge_served, purge_texts
 from backend.store.state import CONNECTION, PUBLISH, get_state
@@ -277,8 +278,9 @@ class Worker:
                 self.store.run(take)
                 self._ready = True
 
-    def _classes(self) -> tuple[str, ...]:
-        return self.loader.header().classes
+    def _classes(self, session: Session, project: ProjectRecord) -> tuple[str, ...]:
+        own = serving_model(session, project.id)
+        return self.loader.header().classes if own is None else own.classes
 
     def _note(self, project: ProjectRecord, change: LabelChange) -> None:
         self._turns.note(project.id, change.task_id)
@@ -339,15 +341,17 @@ class Worker:
         if self._monitor is None:
             self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha)
         try:
-            model, tagger = self.context().model_of(project)
+            context = self.context()
+            model, tagger = context.model_of(project)
             if isinstance(tagger, BlankTagger):
                 return
+            directory = context.starter_directory(project)
             watched = self._monitor.watch(
                 project,
                 model=model,
                 names=class_names(project.label_config, tagger.space.classes),
                 starter=lambda method: starter_calibration(
-                    tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
+                    tagger, directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
             withdrawn = None
@@ -446,6 +450,9 @@ class Worker:
         purge_events(self.store, before=now - EVENTS_KEPT)
         if self.settings.served_retention is not None:
             purge_served(self.store, before=now - timedelta(days=self.settings.served_retention))
+        for file in self.store.run(prune_models):
+            _log.info("the file of a retired model is removed: nothing names it", extra={"model": file.model_hash[:8]})
+        self.views.models.stored.sweep()
 
     def _is_time_for(self, what: str, every: float) -> bool:
         now = time.monotonic()
