@@ -14,24 +14,23 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from backend.calibration.promotion import add_model
 from backend.domain.project_model import ProjectModel
 from backend.domain.records import JobRecord, ProjectRecord
 from backend.errors import InvalidLabelConfig
 from backend.jobs.context import WorkContext
 from backend.labels.training_sets import read_project
+from backend.learning.choice import Rival, consider_candidate, has_own, is_better, retire_older
 from backend.learning.parts import Parts, as_classes, part_labels
 from backend.learning.process import Trained, train_apart
-from backend.learning.promotion import Rival, consider_candidate, is_better, is_own, retire_older
 from backend.learning.schedule import SCHEDULE
 from backend.store.engine import database_now
 from backend.store.jobs import heartbeat
-from backend.store.project_models import register_model, store_file
 from backend.store.state import LEARNING, set_state
-from backend.store.training import count_trainable, record_training_tasks
+from backend.store.training import count_trainable
 from backend.tagger.blank import BlankTagger
 from backend.tagger.entity_f1 import entity_f1
 from backend.tagger.errors import InvalidTraining
-from backend.tagger.model_files import MODEL_FILE
 
 _STEPS = 100  # of which progress is told
 
@@ -103,10 +102,10 @@ def _train(
 
 def rival_of(context: WorkContext, project: ProjectRecord, parts: Parts | None = None) -> Rival:
     """Return the model that serves a project, judged by the labels that are held out for choosing."""
-    tagger = context.tagger_of(project)
+    _, tagger = context.model_of(project)
     blank = isinstance(tagger, BlankTagger)
     with context.store.read() as session:
-        own = is_own(session, project, tagger.base_hash)
+        own = has_own(session, project)
     classes = () if blank else tagger.space.classes
     unknown = len(context.views.unknown_labels(project, context.views.model_of(project)))
     choice = [] if blank or parts is None else as_classes(parts.choice, project.label_config, classes)
@@ -131,14 +130,13 @@ def _keep(
     if project.label_config is not None:
         unknown = len(context.views.target(project.label_config, trained.classes).unknown)
     better, why = is_better(rival, unknown=unknown, f1=trained.choice_f1, compared=len(parts.choice))
-    store_file(session, trained.hash, (trained.directory / MODEL_FILE).read_bytes())
-    model = register_model(
+    model = add_model(
         session,
-        project.id,
-        model_hash=trained.hash,
-        name=trained.name,
-        classes=trained.classes,
+        project,
+        trained.directory,
+        settings=context.settings,
         base=trained.base,
+        trained_on=parts.tasks,
         labels=len(parts.training),
         labels_until=until,
         asked_by=who,
@@ -154,8 +152,6 @@ def _keep(
         },
         why=why,
     )
-    for purpose, tasks in parts.tasks.items():
-        record_training_tasks(session, trained.hash, tasks, purpose=purpose)
     retire_older(session, project, model)
     version = consider_candidate(session, project, rival, settings=context.settings)
     _note(session, project, trainable)

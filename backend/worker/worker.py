@@ -42,7 +42,7 @@ from backend.jobs.context import WorkContext, no_heartbeat
 from backend.jobs.kinds import Kind, queue_publish, queue_sync
 from backend.labelstudio.client import LabelStudio
 from backend.labelstudio.payloads import InvalidPayload, read_moment
-from backend.learning.promotion import consider_candidate, has_candidate
+from backend.learning.choice import consider_candidate, has_candidate
 from backend.learning.schedule import queue_due_training
 from backend.learning.training import rival_of
 from backend.logs import stack_of

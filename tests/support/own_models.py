@@ -13,7 +13,7 @@ from backend.store.projects import ensure_project
 from backend.tagger.linear.learning import learn
 from backend.tagger.linear.saved import save_linear
 from backend.tagger.readers import LabelledText
-from tests.backend.tagger.linear.toy import toy_texts
+from tests.support.toy_texts import toy_texts
 
 
 def config_of(*labels: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.learning.promotion import LEAST_TO_COMPARE, Rival, is_better
+from backend.learning.choice import LEAST_TO_COMPARE, Rival, is_better
 
 BUNDLED = Rival("bundled@12345678", own=False, blank=False, unknown=0, f1=0.8)
 OWN = replace(BUNDLED, own=True)

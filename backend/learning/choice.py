@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from backend.calibration.label_worth import label_exclusion
+from backend.calibration.promotion import promote
 from backend.domain.project_model import ProjectModel, State
 from backend.domain.records import ProjectRecord
-from backend.jobs.kinds import queue_publish
 from backend.settings import Settings
 from backend.store.handover import active_models
 from backend.store.labels import list_labels
-from backend.store.project_models import list_models, promote_model, retire_model, serving_model
+from backend.store.project_models import list_models, retire_model, serving_model
 from backend.store.projects import load_tasks
 from backend.store.sampling import load_history
 from backend.store.training import training_tasks
@@ -105,19 +105,12 @@ def consider_candidate(session: Session, project: ProjectRecord, rival: Rival, *
     needed = evidence_needed(session, project, rival, settings=settings)
     if count_evidence(session, project, newest, enough=needed) < needed:
         return None
-    return promote(session, project, newest, why=newest.why)
+    return promote(session, project, newest.model_hash, settings=settings, who=newest.asked_by, why=newest.why).version
 
 
 def has_candidate(session: Session, project: ProjectRecord) -> bool:
     """Whether a model waits for labels to calibrate it by."""
     return any(m.state is State.CANDIDATE and m.figures.get("better") for m in list_models(session, project.id))
-
-
-def promote(session: Session, project: ProjectRecord, model: ProjectModel, *, why: str) -> str:
-    """Let a model of the project serve; labels are scored under it and Label Studio follows."""
-    promote_model(session, project.id, model.model_hash, why=why)
-    queue_publish(session, project)
-    return model.version
 
 
 def retire_older(session: Session, project: ProjectRecord, newest: ProjectModel) -> None:
@@ -127,7 +120,6 @@ def retire_older(session: Session, project: ProjectRecord, newest: ProjectModel)
             retire_model(session, project.id, model.model_hash, why=f"overtaken by {newest.version} before it served")
 
 
-def is_own(session: Session, project: ProjectRecord, model_hash: str) -> bool:
-    """Whether the model that serves a project was trained for it."""
-    serving = serving_model(session, project.id)
-    return serving is not None and serving.model_hash == model_hash
+def has_own(session: Session, project: ProjectRecord) -> bool:
+    """Whether the project's model was trained for it."""
+    return serving_model(session, project.id) is not None
