@@ -143,10 +143,8 @@ def match_model(session: Session, project_id: int, prefix: str) -> ProjectModel:
         query = sa.select(Row).where(Row.project_id == project_id, Row.model_hash.startswith(prefix))
         found = session.execute(query.limit(2)).scalars().all()
     if len(found) != 1:
-        got = "one that begins several" if found else "another"
-        raise NotFound(
-            f"expected the hash of a model of the project, or how it begins, got {got}: see the list of models"
-        )
+        got = "what begins several" if found else "another"
+        raise NotFound(f"expected the hash of a model of the project, or how it begins, got {got}: see its models")
     return _record(found[0])
 
 
