@@ -29,7 +29,7 @@ from backend.store.training import record_training_tasks
 from backend.tagger.errors import InvalidModel
 from backend.tagger.model_files import read_header
 
-PROMOTED = "model"
+PROMOTED = "promote"
 
 
 def add_model(

@@ -138,11 +138,13 @@ def match_model(session: Session, project_id: int, prefix: str) -> ProjectModel:
     Raises:
         NotFound: when there is none, or several.
     """
-    query = sa.select(Row).where(Row.project_id == project_id, Row.model_hash.startswith(prefix, autoescape=True))
-    found = session.execute(query.limit(2)).scalars().all()
-    if not prefix or len(found) != 1:
-        got = "several" if found and prefix else "none"
-        raise NotFound(f"expected the hash of one model of the project, or how it begins, got {got} for {prefix!r}")
+    found: Sequence[Row] = ()
+    if prefix and set(prefix) <= set("0123456789abcdef"):
+        query = sa.select(Row).where(Row.project_id == project_id, Row.model_hash.startswith(prefix))
+        found = session.execute(query.limit(2)).scalars().all()
+    if len(found) != 1:
+        got = "what begins several" if found else "another"
+        raise NotFound(f"expected the hash of a model of the project, or how it begins, got {got}: see its models")
     return _record(found[0])
 
 
@@ -169,6 +171,11 @@ def find_file(session: Session, model_hash: str) -> StoredFile | None:
     """Return what is known of a model's file, without reading it; None when there is none."""
     row = session.get(ModelFile, model_hash, populate_existing=True)
     return None if row is None else StoredFile(row.model_hash, row.size, row.sha256, row.path)
+
+
+def kept_files(session: Session, hashes: Sequence[str]) -> set[str]:
+    """Return those of the models whose files there are."""
+    return set(session.execute(sa.select(ModelFile.model_hash).where(ModelFile.model_hash.in_(hashes))).scalars())
 
 
 def read_file(session: Session, model_hash: str) -> bytes | None:

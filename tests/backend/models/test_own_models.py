@@ -19,7 +19,7 @@ from backend.serving.service import Service
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.jobs import list_jobs
-from backend.store.project_models import list_models
+from backend.store.project_models import list_models, store_file
 from backend.store.projects import ensure_project, find_project
 from tests.support import payload_shapes as shapes
 from tests.support.own_models import add_own, config_of, learn_own, promote_own
@@ -139,8 +139,6 @@ def test_a_model_that_cannot_be_loaded_is_passed_over(
     add_own(store, settings, "7.1", tmp_path / "first", config=config)
     promote_own(store, settings, "7.1", digest)
     with store.write() as session:
-        from backend.store.project_models import store_file
-
         store_file(session, digest, b"no model at all")
     version, _ = labels_of(app, "7.1", config)
     assert version.startswith("tiny@")
