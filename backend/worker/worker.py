@@ -72,6 +72,7 @@ AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
 LOOK = 60.0
 PUBLISH_LOOK = 60.0
+LEARN_LOOK = 5.0  # seconds between two counts of the labels that a project may learn from
 ACCEPTED_LOOK = 60.0  # seconds between two looks at what later labels say about accepted tasks
 KEEP_HOUSE = 3600.0
 JOB_LEASE = timedelta(minutes=2)
@@ -115,6 +116,7 @@ class Worker:
         self._ingest = Ingest(self._classes, labels_control=settings.labels_control, on_change=self._note)
         self._monitor: Monitor | None = None
         self._due: dict[str, float] = {}
+        self._heard: set[int] = set()  # projects with labels that may make a training due
         self._preparing = threading.Lock()
         self._ready = not takeover
 
@@ -187,6 +189,11 @@ class Worker:
             for project in self._projects():
                 self._watch(project)
                 self._decide(project)
+        for project in self._projects() if self._heard else ():
+            # Labels that no model knows yet are not scored, and must not wait for a look to be learnt from.
+            if project.id in self._heard and self._is_time_for(f"learn:{project.id}", LEARN_LOOK):
+                self._heard.discard(project.id)
+                self._learn(project)
         return tried > 0 or bool(self._turns)
 
     def step_long(self) -> bool:
@@ -284,6 +291,7 @@ class Worker:
 
     def _note(self, project: ProjectRecord, change: LabelChange) -> None:
         self._turns.note(project.id, change.task_id)
+        self._heard.add(project.id)
 
     def _projects(self) -> list[ProjectRecord]:
         with self.store.read() as session:
@@ -375,6 +383,7 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self._heard.discard(project.id)
         self._learn(project)
 
     def _learn(self, project: ProjectRecord) -> None:
