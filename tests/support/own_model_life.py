@@ -1,4 +1,4 @@
-"""A project gets two models and goes back to the first; run as a program, it forks a child for each life to be killed."""
+"""A project gets two models and goes back to the first; as a program it forks a child for each life to be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of models: packed the same each time, fetched whole, fetched again when damaged, swept when nothing names them."""
+"""Files of models: packed the same each time, fetched whole, again when damaged, swept when nothing names them."""
 
 from __future__ import annotations
 
