@@ -1,4 +1,4 @@
-"""A project's own model in the loop: labels scored under it, the word none until there is evidence, and the way back."""
+"""A project's own model in the loop: labels scored under it, the word none until there is evidence, the way back."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from backend.store.labels import record_annotation
 from backend.store.project_models import store_file
 from backend.store.projects import ensure_project, ensure_task
 from backend.store.tables import CalibrationCell, CalibrationScore, ModelFile
+from backend.tagger.readers import read_labelled
 from backend.worker.worker import Worker
 from tests.backend.tagger.linear.toy import toy_texts
 from tests.support.own_models import config_of, learn_own
+from tests.support.paths import SAMPLE
 
 UID = "7.1"
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -124,7 +126,7 @@ def test_the_word_is_none_until_labels_that_it_did_not_learn_from_are_there(
 
     label(store, 30, 90)
     worker.drain()
-    worker._due.clear()  # noqa: SLF001 - the next look at labels, without waiting five minutes for it
+    worker._due.clear()  # the next look at labels, without waiting five minutes for it
     worker.drain()
     assert exclusions(store, "own") == {"trained": 30, "": 60}
     assert guarantee(worker) == (f"own@{first[:8]}", "own")
@@ -142,6 +144,38 @@ def test_the_word_is_none_until_labels_that_it_did_not_learn_from_are_there(
     assert worker.views.model_version(UID, CONFIG).endswith(f"+cal.{before[first]}")
     worker.drain()
     assert guarantee(worker) == (f"own@{first[:8]}", "own")
+    worker.loader.close()
+
+
+def test_a_model_with_thresholds_goes_on_until_the_labels_are_scored_and_is_not_gone_back_to(
+    settings: Settings, store: Store, tmp_path: Path
+) -> None:
+    with store.write() as session:
+        project = ensure_project(session, UID, label_config=MIXED)
+        tasks = []
+        for i, text in enumerate(read_labelled(SAMPLE).texts[:40]):
+            task = ensure_task(
+                session, project.id, external_id=f"P{i}", text=text.text, draw=Draw("file", i / 40, 1.0, blind=True)
+            )
+            spans = tuple(TextSpan(*span) for span in text.spans if span.label == "PER")
+            record_annotation(session, task.id, AnnotationRecord(i + 1, NOON + timedelta(seconds=i), spans))
+            tasks.append(task.id)
+    worker = worker_of(store, settings)
+    worker.drain()
+    base, word = guarantee(worker, MIXED)
+    assert base.startswith("tiny@")
+    assert word == "own"
+    first = add(store, settings, project, tmp_path / "first", tasks, seed=1)
+    serve(store, settings, project, first)
+    assert guarantee(worker, MIXED) == (base, "own")
+    worker.drain()
+    assert guarantee(worker, MIXED) == (f"own@{first[:8]}", "none")  # it has learnt from all labels there are
+    later = add(store, settings, project, tmp_path / "later", tasks, seed=2)
+    serve(store, settings, project, later)
+    # Nothing is promised that would be lost: neither does the first one go on, nor does the settings' model come back.
+    assert guarantee(worker, MIXED) == (f"own@{later[:8]}", "none")
+    worker.drain()
+    assert guarantee(worker, MIXED) == (f"own@{later[:8]}", "none")
     worker.loader.close()
 
 
