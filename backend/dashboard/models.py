@@ -11,6 +11,8 @@ from backend.calibration.promotion import PROMOTED, promote
 from backend.dashboard.figures import Figure, Link, columns
 from backend.dashboard.subject import Subject
 from backend.domain.project_model import ProjectModel, State
+from backend.errors import NotFound
+from backend.learning.report import describe_learning, learning_report
 from backend.models.report import LICENCE, SHOWN, licence_of
 from backend.store.project_models import kept_files, list_models, match_model
 from backend.tagger.model_files import BUNDLED
@@ -118,5 +120,54 @@ def _base(subject: Subject) -> str:
     return f"the bundled model (it {LICENCE})" if base == BUNDLED else f"the model {base}"
 
 
+def learning(subject: Subject) -> Figure:
+    """Show how far a project is on the way to its next model."""
+    report = learning_report(subject.session, subject.project, settings=subject.settings)
+    job = report["training"] or {}
+    return Figure(
+        "learning",
+        "The next model",
+        f"{describe_learning(report)} Labels of audit tasks and of tasks drawn blind are never learnt from.",
+        columns(
+            "Labels to learn from", "Last at", "Next at", "Starts from", "Training", "Done", "Now", count=[0, 1, 2]
+        ),
+        (
+            (
+                report["labels"],
+                report["last_at_labels"],
+                report["next_at_labels"],
+                report["start_from"],
+                job.get("state"),
+                f"{job['percent']} %" if job.get("state") == "running" else None,
+                job.get("note") or None,
+            ),
+        ),
+        "",
+    )
+
+
+def training_question(subject: Subject) -> tuple[str, tuple[str, ...], str, dict[str, str]]:
+    """Return title, explanation, button and fields of what is asked before a model is trained.
+
+    Raises:
+        NotFound: where learning is switched off.
+    """
+    if subject.settings.learn == "off":
+        raise NotFound("expected SURESPAN_LEARN to be auto or manual, got off: no model is trained here")
+    report = learning_report(subject.session, subject.project, settings=subject.settings)
+    explanation = (
+        (
+            f"A model is trained from the {report['labels']:,} labels that it may learn from, in the background; "
+            "labels of audit tasks and of tasks drawn blind are left to calibration."
+        ),
+        (
+            "It serves if it is better on labels held out for choosing and there are enough to calibrate it by; until "
+            "then the model before it goes on."
+        ),
+    )
+    licence = (f"It {LICENCE}; SURESPAN_LEARN_FROM=nothing does without.",) if report["start_from"] == BUNDLED else ()
+    return f"Train a model for {subject.name} now?", (*explanation, *licence), "Train now", {}
+
+
 _HASH = 64
-MAKERS: dict[str, Callable[[Subject], Figure]] = {"models": models}
+MAKERS: dict[str, Callable[[Subject], Figure]] = {"learning": learning, "models": models}

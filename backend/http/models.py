@@ -11,6 +11,9 @@ from backend.calibration.promotion import promote
 from backend.domain.records import ProjectRecord
 from backend.errors import NotFound
 from backend.http.api import PREFIX
+from backend.jobs.kinds import queue_train
+from backend.labelstudio.payloads import InvalidPayload
+from backend.learning.report import learning_report
 from backend.models.report import models_report
 from backend.serving.service import Service
 from backend.store.project_models import match_model
@@ -26,7 +29,21 @@ def blueprint(service: Service) -> Blueprint:
     @routes.get("/projects/<uid>/models")
     def report(uid: str) -> Response:
         with service.reads.read() as session:
-            return jsonify(models_report(session, _project(session, uid), settings=service.settings))
+            project = _project(session, uid)
+            learning = learning_report(session, project, settings=service.settings)
+            return jsonify(models_report(session, project, settings=service.settings) | {"learning": learning})
+
+    @routes.post("/projects/<uid>/train")
+    def train(uid: str) -> Response:
+        if service.settings.learn == "off":
+            raise InvalidPayload("SURESPAN_LEARN to be auto or manual", "off: no model is trained here")
+
+        def ask(session: Session) -> dict[str, Any]:
+            project = _project(session, uid)
+            return {"project": project.uid, "job": queue_train(session, project, who=_WHO)}
+
+        with service.writing.turn("jobs"):
+            return jsonify(service.writes.run(ask))
 
     @routes.post("/projects/<uid>/models/<hash>/promote")
     def change(uid: str, hash: str) -> Response:  # noqa: A002 - the name in the address

@@ -218,15 +218,23 @@ def _own() -> Schema:
                 [uid],
             ),
         },
+        "/api/v1/projects/{uid}/train": {
+            "post": _get(
+                "Queues the training of a model from the project's labels.",
+                _object(["project", "job"], project=_TEXT, job=_WHOLE),
+                [uid],
+            )
+        },
         "/api/v1/projects/{uid}/models": {
             "get": _get(
                 "The models that were trained for a project, the newest first, and which one serves it.",
                 _object(
-                    ["project", "serving", "base", "models"],
+                    ["project", "serving", "base", "models", "learning"],
                     project=_TEXT,
                     serving={"type": "string", "nullable": True},
                     base=_OBJECT,
                     models=_list(_MODEL),
+                    learning=_OBJECT,
                 ),
                 [uid],
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.backend.tagger.linear.toy import toy_texts
 
 from backend.calibration.promotion import add_model, promote
 from backend.domain.project_model import ProjectModel
@@ -27,7 +28,6 @@ from backend.store.projects import ensure_project, ensure_task
 from backend.store.tables import CalibrationCell, CalibrationScore, ModelFile
 from backend.tagger.readers import read_labelled
 from backend.worker.worker import Worker
-from tests.backend.tagger.linear.toy import toy_texts
 from tests.support.own_models import config_of, learn_own
 from tests.support.paths import SAMPLE
 
