@@ -12,51 +12,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.domain.records import TextSpan
+from backend.learning.request import CHOICE, MODEL, REFUSED, REQUEST, RESULT, TRAINING, read_texts
 from backend.tagger.entity_f1 import entity_f1
 from backend.tagger.errors import TaggerError
-from backend.tagger.readers import LabelledText
+from backend.tagger.linear.saved import load_linear_tagger
+from backend.tagger.linear.training_run import train_linear
+from backend.tagger.training_data import Material
 
-REQUEST, RESULT, MODEL = "request.json", "result.json", "model"
-TRAINING, CHOICE = "training.jsonl", "choice.jsonl"
-REFUSED = 3  # the exit code where the labels themselves are the reason
 _PDEATHSIG = 1  # of prctl: the signal to get when the parent ends
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to train: the name of the model, what to begin with, and the process that waits for it."""
-
-    name: str
-    start: str
-    parent: int
-
-    def write(self, directory: Path, *, training: Iterable[LabelledText], choice: Iterable[LabelledText]) -> None:
-        """Write the request and its texts."""
-        write_texts(directory / TRAINING, training)
-        write_texts(directory / CHOICE, choice)
-        fields = {"name": self.name, "start": self.start, "parent": self.parent}
-        (directory / REQUEST).write_text(json.dumps(fields), encoding="utf-8")
-
-
-def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
-    """Write texts with their entities, a line each."""
-    with path.open("w", encoding="utf-8") as file:
-        for text in texts:
-            file.write(json.dumps([text.text, [list(span) for span in text.spans], text.language]) + "\n")
-
-
-def read_texts(path: Path) -> Iterator[LabelledText]:
-    """Read what `write_texts` wrote."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            text, spans, language = json.loads(line)
-            yield LabelledText(text, tuple(TextSpan(*span) for span in spans), language)
 
 
 def train(directory: Path) -> dict[str, Any]:
@@ -65,10 +31,6 @@ def train(directory: Path) -> dict[str, Any]:
     Raises:
         TaggerError: when there is nothing to learn from, or nothing to begin with.
     """
-    from backend.tagger.linear.saved import load_linear_tagger  # noqa: PLC0415
-    from backend.tagger.linear.training_run import train_linear  # noqa: PLC0415 - brings torch in
-    from backend.tagger.training_data import Material  # noqa: PLC0415
-
     request = json.loads((directory / REQUEST).read_text(encoding="utf-8"))
     texts, choice = list(read_texts(directory / TRAINING)), list(read_texts(directory / CHOICE))
     saved = train_linear(

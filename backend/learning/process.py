@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from backend.errors import BackendError
-from backend.learning.child import MODEL, REFUSED, RESULT, Request
 from backend.learning.parts import Parts
+from backend.learning.request import MODEL, REFUSED, RESULT, Request
 from backend.tagger.errors import InvalidTraining
 
 NICE = 10

@@ -8,17 +8,16 @@ from sqlalchemy.orm import Session
 
 from backend.domain.records import JobRecord, ProjectRecord
 from backend.jobs.kinds import Kind
-from backend.learning.schedule import next_step, trained_at
+from backend.learning.schedule import next_step, noted_labels, trained_at
 from backend.settings import Settings
 from backend.store.jobs import last_job
 from backend.store.state import LEARNING, get_state
-from backend.store.training import count_trainable
 
 
 def learning_report(session: Session, project: ProjectRecord, *, settings: Settings) -> dict[str, Any]:
     """Return how many labels there are to learn from, when a model is trained next, and what the last training did."""
     job = last_job(session, Kind.TRAIN.value, project_id=project.id)
-    labels, before = count_trainable(session, project.id), trained_at(session, project)
+    labels, before = noted_labels(session, project), trained_at(session, project)
     return {
         "learn": settings.learn,
         "start_from": settings.learn_from,

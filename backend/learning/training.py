@@ -23,10 +23,9 @@ from backend.labels.training_sets import read_project
 from backend.learning.choice import Rival, consider_candidate, has_own, is_better, retire_older
 from backend.learning.parts import Parts, as_classes, part_labels
 from backend.learning.process import Trained, train_apart
-from backend.learning.schedule import SCHEDULE
+from backend.learning.schedule import SCHEDULE, note_tried
 from backend.store.engine import database_now
 from backend.store.jobs import heartbeat
-from backend.store.state import LEARNING, set_state
 from backend.store.training import count_trainable
 from backend.tagger.blank import BlankTagger
 from backend.tagger.entity_f1 import entity_f1
@@ -75,7 +74,7 @@ def _train(
         )
     except (InvalidTraining, InvalidLabelConfig) as error:
         reason = str(error)
-        context.store.run(lambda session: _note(session, project, trainable, refused=reason))
+        context.store.run(lambda session: note_tried(session, project, trainable, refused=reason))
         return {"skipped": reason, "labels": trainable}
     rival = rival_of(context, project, parts)
 
@@ -154,11 +153,5 @@ def _keep(
     )
     retire_older(session, project, model)
     version = consider_candidate(session, project, rival, settings=context.settings)
-    _note(session, project, trainable)
+    note_tried(session, project, trainable)
     return _Outcome(model, version == model.version)
-
-
-def _note(session: Session, project: ProjectRecord, labels: int, *, refused: str | None = None) -> None:
-    """Note that labels up to this count were learnt from, or could not be: the schedule goes on from there."""
-    at = database_now(session).isoformat()
-    set_state(session, project.id, LEARNING, {"labels": labels, "at": at, "refused": refused})
