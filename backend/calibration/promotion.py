@@ -1,6 +1,6 @@
 """A project gets a model of its own, or goes back to one it had: states, scoring and publishing in one transaction.
 
-METHODS 13.2. The first model of a project serves from that transaction on, unless an earlier one has thresholds: then
+METHODS 13.8. The first model of a project serves from that transaction on, unless an earlier one has thresholds: then
 that one goes on until the labels were scored under the new one (METHODS 8.4), which is the job asked for here. A
 model that has thresholds of its own, because it served before, serves with them at once.
 """

@@ -1,4 +1,4 @@
-"""A model that was trained for a project: what is kept of it, and the states it can be in (METHODS 13)."""
+"""A model that was trained for a project: what is kept of it, and the states it can be in (METHODS 13.8)."""
 
 from __future__ import annotations
 

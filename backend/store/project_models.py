@@ -1,4 +1,4 @@
-"""The models of projects: registered, promoted, retired; and the files they are loaded from (METHODS 13).
+"""The models of projects: registered, promoted, retired; and the files they are loaded from (METHODS 13.8).
 
 A model's file is kept by the model's hash, so that every replica has it. Files come before states: what serves has had
 its file, and a file goes only when nothing that is served or was shown names its model.

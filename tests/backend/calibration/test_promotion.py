@@ -116,6 +116,11 @@ def test_the_word_is_none_until_labels_that_it_did_not_learn_from_are_there(
     first = add(store, settings, project, tmp_path / "first", tasks, seed=1)
     serve(store, settings, project, first)
     assert guarantee(worker) == (f"own@{first[:8]}", "none")  # before anything was scored
+    made = worker.views.view(UID, CONFIG).predictor.predict(["Bakomol caused lire in two of them ."])[0].as_dict()
+    predicted = {(span["start"], span["end"]) for span in made["labelings"][0]["spans"]}
+    flagged = {(span["start"], span["end"]) for span in made["spans"] if span["flagged"]}
+    assert len(predicted) == 2
+    assert predicted <= flagged  # nothing may be left alone while nothing is known of its errors
     worker.drain()
     with store.read() as session:
         states = {job.kind: (job.state, job.error) for job in list_jobs(session)}

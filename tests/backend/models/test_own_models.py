@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from backend.store import Store
 from backend.store.jobs import list_jobs
 from backend.store.project_models import list_models, store_file
 from backend.store.projects import ensure_project, find_project
+from backend.tagger.linear.tagger import LinearTagger
 from tests.support import payload_shapes as shapes
 from tests.support.own_models import add_own, config_of, learn_own, promote_own
 from tests.support.service import MakeApp
@@ -129,6 +131,9 @@ def test_eight_projects_with_models_of_their_own_take_the_memory_of_a_few(
         answers = list(pool.map(lambda uid: labels_of(app, uid, configs[uid]), [*configs] * 3))
     assert all(labels for _, labels in answers)
     assert service.views.models.loaded <= 3
+    gc.collect()
+    alive = [each for each in gc.get_objects() if type(each) is LinearTagger and each.space.classes[0][4:].isdigit()]
+    assert len(alive) <= 3  # nothing else holds on to one
 
 
 def test_a_model_that_cannot_be_loaded_is_passed_over(
