@@ -31,7 +31,7 @@ def settings(served_model: Path, migrated: Path, tmp_path: Path) -> Settings:
 
 
 def settings_of(url: str, model: Path) -> Settings:
-    return load_settings(database_url=url, model=str(model), n_min=20, alpha="0.1", learn="manual")
+    return load_settings(database_url=url, model=str(model), n_min=20, alpha="0.1")
 
 
 @pytest.fixture

@@ -45,7 +45,6 @@ def make_worker(url: str, store: Store, served_model: Path, loader: ModelLoader)
         refit_every_labels=40,
         n_min=5,
         sync_every_minutes=0,
-        learn="manual",
     )
 
     def made(**changes: Any) -> Worker:

@@ -15,8 +15,8 @@ from backend.prediction.starter import starter_calibration
 from backend.tagger.errors import InvalidModel
 from backend.tagger.identity import Origin
 from backend.tagger.loading import load_tagger
-from tests.backend.tagger.linear.toy import toy_texts
 from tests.support.own_models import config_of, learn_own
+from tests.support.toy_texts import toy_texts
 
 
 def test_the_model_is_sent_along(tmp_path: Path) -> None:
