@@ -6,11 +6,15 @@ With the real worker, the real process that trains, and both databases.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 
+from backend.app import create_app, service_of
 from backend.calibration.order import record_order
+from backend.cli import main
 from backend.domain.project_model import ProjectModel, State
 from backend.domain.records import Draw, ProjectRecord
 from backend.domain.streams import Order
@@ -231,3 +235,53 @@ def test_a_new_label_of_the_config_is_known_after_the_next_training(desk: Desk) 
     assert newest.classes == ("Drug", "Symptom")
     assert newest.state is State.SERVING
     assert newest.why == f"knows 1 more of the project's labels than {first.version}"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_people_and_programs_can_ask_for_a_training(
+    url: str, desk: Desk, served_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = Desk(desk.worker)
+    quiet.worker.settings = desk.worker.settings.model_copy(update={"learn": "manual"})
+    quiet.label(12)
+    assert quiet.models == []
+    settings = quiet.worker.settings
+    app = create_app(settings)
+    try:
+        client = app.test_client()
+        page = client.get(f"/dashboard/projects/{PROJECT}").text
+        assert "12 labels to learn from; a model is trained when somebody asks for it." in page
+        assert "Train now" in page
+        asked = client.post(f"/api/v1/projects/{PROJECT}/train")
+        assert asked.status_code == 200
+        report = client.get(f"/api/v1/projects/{PROJECT}/models").json
+        assert report["serving"] is None
+        assert report["learning"]["training"]["job"] == asked.json["job"]
+        assert report["learning"]["training"]["state"] == "queued"
+        assert "a training waits for its turn" in client.get(f"/dashboard/projects/{PROJECT}").text
+    finally:
+        service_of(app).close()
+    quiet.worker.drain()
+    (first,) = quiet.models
+    assert (first.state, first.asked_by) == (State.SERVING, "a program")
+
+    quiet.label(20)
+    monkeypatch.setenv("SURESPAN_LEARN", "manual")
+    monkeypatch.setenv("SURESPAN_LEARN_FROM", "nothing")
+    monkeypatch.setenv("SURESPAN_DATABASE_URL", url)
+    monkeypatch.setenv("SURESPAN_MODEL", str(served_model))
+    run = CliRunner().invoke(main, ["train", "--project", "31", "--serve"])
+    assert run.exit_code == 0, run.output
+    newest = quiet.models[0]
+    assert newest.model_hash != first.model_hash
+    assert f"{newest.version} learnt from {newest.labels:,} labels" in run.output
+    for wrong, said in (
+        (["--serve"], "--serve is used with --project ID alone"),
+        (["--project", "31", "--serve", "--epochs", "3"], "--serve is used with --project ID alone"),
+        (["--project", "31"], "give --out DIR"),
+        (["--project", "99", "--serve"], "expected the id of a project that the database knows, got '99'"),
+    ):
+        refused = CliRunner().invoke(main, ["train", *wrong])
+        assert refused.exit_code
+        assert said in refused.output
+        assert "Traceback" not in refused.output
