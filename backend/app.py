@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask
 
 from backend.dashboard import routes as dashboard
-from backend.http import acceptance, api, contract, errors, logging, metrics, queue, reconciliation, security
+from backend.http import acceptance, api, contract, errors, logging, metrics, models, queue, reconciliation, security
 from backend.serving.presenting import Present
 from backend.serving.service import Service
 from backend.settings import Settings
@@ -38,7 +38,7 @@ def create_app(settings: Settings, *, present: Present | None = None, start: boo
     errors.register(app)
     logging.register(app, service.measures)
     security.register(app, settings)
-    for module in (contract, api, acceptance, queue, reconciliation, metrics, dashboard):
+    for module in (contract, api, acceptance, models, queue, reconciliation, metrics, dashboard):
         app.register_blueprint(module.blueprint(service))
     if start:
         service.start()

@@ -21,6 +21,7 @@ _COMMANDS = {
     "evaluate": ("evaluate", "Try every method on labelled files: tables, plots, a recommendation."),
     "export": ("export", "Write the labels that people confirmed, as CoNLL or JSONL."),
     "fit-transitions": ("fit_transitions", "Fit a checkpoint's transitions on labelled files."),
+    "models": ("models", "List a project's models, and let one serve."),
     "preannotate": ("preannotate", "Predict all tasks of a project, or all texts of a file; resumable."),
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "queue": ("queue", "Print what to look at next, the most valuable first."),

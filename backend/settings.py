@@ -22,6 +22,7 @@ from backend.errors import InvalidSetting
 PREFIX = "SURESPAN_"
 _DEVICE = r"^(auto|cpu|cuda(:\d+)?|mps)$"
 _FORMS = {_DEVICE: "auto, cpu, cuda, cuda:0 and so on, or mps"}  # what a pattern means, in words
+_STATE = ".surespan"  # beside the default database
 _SECRET = ("DATABASE_URL", "SECRET", "API_KEY", "PASS")
 
 
@@ -125,6 +126,17 @@ class Settings(BaseSettings):
         default="sentence",
         description="What a set is made for: each sentence of a text, or the whole text, which only short texts suit.",
     )
+    learn: Literal["auto", "manual", "off"] = Field(
+        default="auto",
+        description="Whether projects train models of their own from their labels: by themselves at 20, 40, 80, ... "
+        "labels and when asked to (auto), only when asked to (manual), or never (off).",
+    )
+    learn_from: str = Field(
+        default="bundled",
+        min_length=1,
+        description="What such a model begins with: bundled (what the bundled network says about each word; its "
+        "licence is non-commercial), nothing, or the folder of a network that `surespan train` made.",
+    )
     text_retention: Days = Field(
         default=None,
         description="Days after which task texts are removed; empty keeps them. Without its text a task cannot be "
@@ -133,7 +145,15 @@ class Settings(BaseSettings):
     model_dir: Optional = Field(
         default=None,
         validation_alias=_known_as("MODEL_DIR", "model_dir"),
-        description="Directory in which the model named by SURESPAN_MODEL is looked for.",
+        description="Directory in which the model named by SURESPAN_MODEL is looked for, and whose folder `projects` "
+        "holds the models of projects: a copy of those in the database, and those above 64 MB alone, so that all "
+        "replicas must share it then. Empty: beside the SQLite file, or `.surespan`.",
+    )
+    models_in_memory: int = Field(
+        default=4,
+        ge=1,
+        description="Models of projects in memory at once, beside SURESPAN_MODEL; the one that was used longest ago "
+        "makes room.",
     )
     port: int = Field(
         default=9090, ge=1, le=65535, validation_alias=_known_as("PORT", "port"), description="Port of the service."
@@ -274,6 +294,19 @@ class Settings(BaseSettings):
         """
         host = "127.0.0.1" if self.host is None or self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - told apart
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def models_directory(self) -> Path:
+        """Where models of projects lie on this machine.
+
+        >>> load_settings(model_dir="/models").models_directory.as_posix()
+        '/models/projects'
+        >>> load_settings(model_dir=None, database_url="sqlite:////data/surespan.db").models_directory.as_posix()
+        '/data/projects'
+        """
+        url = database_url(self.database_url)
+        beside = Path(url.database or "").parent if url.drivername == "sqlite" else Path(_STATE)
+        return (Path(self.model_dir) if self.model_dir else beside) / "projects"
 
     @property
     def risk_rule(self) -> RiskRule | None:

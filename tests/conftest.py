@@ -65,6 +65,7 @@ __all__ = [
 
 # Several processes run the tests: each of them, and what it starts, computes with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SURESPAN_LEARN", "off")  # trainings take seconds; tests that want them say so
 
 # Where `tmp_path` lies, unless somebody has said so.
 if (_memory := memory_directory()) is not None:

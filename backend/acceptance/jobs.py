@@ -118,7 +118,8 @@ class _Acceptance:
         header = view.model
 
         def find(session: Session) -> tuple[ModelRecord, int | None]:
-            model = ensure_model(session, header.name, header.hash, classes=header.classes)
+            details = None if header.origin is None else header.origin.details()
+            model = ensure_model(session, header.name, header.hash, classes=header.classes, details=details)
             version = active_version(session, self._project.id, model_id=model.id)
             return model, None if version is None else version.id
 

@@ -222,7 +222,7 @@ def run_refit(context: WorkContext, job: JobRecord) -> dict[str, Any]:
         skipped=settings.skipped,
         flags=settings.risk_rule,
         starter=starter_calibration(
-            tagger, context.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
+            tagger, context.starter_directory(project), method=method, n_min=settings.n_min, flags=settings.risk_rule
         ),
         reason=str(job.payload.get("reason", "refit")),
         within=lambda session: _hand_over(session, project, job),

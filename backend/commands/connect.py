@@ -62,7 +62,9 @@ def command(
     from backend.connection.connect import Connector, Wishes
     from backend.intake.reconcile import sync_project
     from backend.models.loading import ModelLoader
+    from backend.models.own import model_for
     from backend.store import open_store
+    from backend.store.projects import find_project
 
     settings = settings_for(url, api_key)
     quiet = as_json
@@ -80,8 +82,11 @@ def command(
         random_order=random_order,
         flags=not no_flags,
     )
-    classes = ModelLoader(settings).header().classes
     with open_store(settings.database_url) as store, client_for(settings) as client:
+        with store.read() as session:
+            known = find_project(session, str(number))
+            header = ModelLoader(settings).header() if known is None else model_for(session, known, settings=settings)
+        classes = header.classes
         done = Connector(settings, store, client, ask=ask, say=say).connect(number, wishes, classes=classes)
         synced = sync_project(store, client, done.project, settings=settings, classes=classes, full=True)
     if as_json:

@@ -63,7 +63,7 @@ def command(*, key: str, output: Path, form: str | None, provenance: bool, class
     settings = load_settings()
     with open_store(settings.database_url) as store:
         project = _project(store, key)
-        renamed = _classes(settings, project) if classes else None
+        renamed = _classes(settings, store, project) if classes else None
         with store.read() as session, _opened(output) as write:
             lines, report = export(
                 session,
@@ -108,11 +108,12 @@ def _project(store: Store, key: str) -> ProjectRecord:
     raise NotFound(f"expected a project of this database, got {key!r}; known: {known}")
 
 
-def _classes(settings: Settings, project: ProjectRecord) -> Mapping[str, str]:
+def _classes(settings: Settings, store: Store, project: ProjectRecord) -> Mapping[str, str]:
     from backend.calibration.score_labels import class_names
-    from backend.models.loading import ModelLoader
+    from backend.models.own import model_for
 
-    return class_names(project.label_config, ModelLoader(settings).header().classes)
+    with store.read() as session:
+        return class_names(project.label_config, model_for(session, project, settings=settings).classes)
 
 
 @contextmanager

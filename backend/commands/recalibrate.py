@@ -35,12 +35,13 @@ def command(*, project: str, model: str | None, adaptive: bool | None, as_json: 
     A running service serves the new version within seconds; its worker then brings Label Studio up to date.
     """
     from backend.calibration.local import refit_key
+    from backend.models.own import load_model_for
     from backend.store import open_store
     from backend.tagger.configured import load_configured
 
     settings = load_settings(**({} if model is None else {"model": model}))
-    tagger = load_configured(settings)
     with open_store(settings.database_url) as store:
+        tagger = load_configured(settings) if model else load_model_for(store, project, settings=settings)
         _, refit = refit_key(store, tagger, settings, key=project, reason="recalibrate", adaptive=adaptive)
     echo_refit(refit, as_json=as_json)
 

@@ -37,6 +37,7 @@ def command(
     """
     from backend.calibration.local import project_view
     from backend.calibration.score_labels import score_unscored
+    from backend.models.own import load_model_for
     from backend.review.second_looks import refresh_looks
     from backend.review.second_looks_report import looks_report
     from backend.store import open_store
@@ -53,8 +54,8 @@ def command(
                 f"--fdr: expected a decimal number between 0 and 1, for example 0.1, got {fdr!r}"
             ) from None
     settings = load_settings(**({} if model is None else {"model": model}))
-    tagger = load_configured(settings)
     with open_store(settings.database_url) as store:
+        tagger = load_configured(settings) if model else load_model_for(store, project, settings=settings)
         project_record, view = project_view(store, tagger, settings, key=project)
         with store.write() as session:
             record = ensure_model(session, view.name, view.hash, classes=view.space.classes)

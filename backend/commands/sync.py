@@ -25,7 +25,7 @@ def command(*, number: int | None, url: str | None, api_key: str | None, as_json
     came.
     """
     from backend.intake.reconcile import sync_project
-    from backend.models.loading import ModelLoader
+    from backend.models.own import model_for
     from backend.store import open_store
     from backend.store.projects import find_project, list_projects
 
@@ -33,7 +33,6 @@ def command(*, number: int | None, url: str | None, api_key: str | None, as_json
     if dead:
         _replay(settings, number, as_json=as_json)
         return
-    classes = ModelLoader(settings).header().classes
     with open_store(settings.database_url) as store, client_for(settings) as client:
         with store.read() as session:
             if number is None:
@@ -47,6 +46,8 @@ def command(*, number: int | None, url: str | None, api_key: str | None, as_json
                 projects = [project]
         reports, failed = [], []
         for each in projects:
+            with store.read() as session:
+                classes = model_for(session, each, settings=settings).classes
             try:
                 reports.append(sync_project(store, client, each, settings=settings, classes=classes, full=True))
             except LabelStudioError as error:

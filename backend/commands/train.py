@@ -65,8 +65,12 @@ def _default(name: str) -> str:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="Directory for the model; checkpoints go there too while training.",
+    help="Directory for the model; checkpoints go there too while training. Needed without --serve.",
+)
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="With --project: train as the service does, keep the model in the database, and let it serve if it is better.",
 )
 @click.option("--name", default=None, help="Name of the model. Default: the name of the --out directory.")
 @click.option(
@@ -181,8 +185,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
     The model is written to OUT/model.safetensors. If it is killed, the same command continues after the last finished
     epoch; with --encoder, after the last 200 steps. The linear learner begins again: it takes seconds.
 
-    With --project, labels of audit and blind tasks are left to calibration; what was used is recorded, and the
-    project's labels are scored under the new model as soon as a process runs with SURESPAN_MODEL=OUT.
+    With --project, labels of audit and blind tasks are left to calibration. With --serve the model becomes the
+    project's own if it is better, without a restart. Without it, what was used is recorded, and the project's labels
+    are scored under the new model as soon as a process runs with SURESPAN_MODEL=OUT.
     """
     given = {name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
     wrong = sorted(given & set(_WORDS_ONLY if options["encoder"] else _ENCODER_ONLY))
@@ -195,8 +200,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
         raise click.UsageError(f"{named} cannot be used with --learner linear")
     if options["learner"] == "auto" and network_asked:
         options["learner"] = "network"
+    if options.pop("serve"):
+        _serve(options["project"], others=given - {"project", "serve"})
+        return
     if not options["data"] and options["project"] is None:
         raise click.UsageError("give --data FILE or --project ID")
+    if options["out"] is None:
+        raise click.UsageError("give --out DIR, or --project ID with --serve")
     for name, (words, encoder) in _SHARED.items():
         if options[name] is None:
             options[name] = encoder if options["encoder"] else words
@@ -208,6 +218,27 @@ def command(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - cl
         _train(options)
     except TaggerError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _serve(project: str | None, *, others: set[str]) -> None:
+    """Do here what the service's worker does when a training is due, at once."""
+    if project is None or others:
+        raise click.UsageError(
+            "--serve is used with --project ID alone; what the model starts from is SURESPAN_LEARN_FROM"
+        )
+    from backend.learning.now import train_now
+    from backend.store import open_store
+
+    settings = load_settings()
+    screen = Console(stderr=True)
+    with open_store(settings.database_url) as store:
+        result = train_now(store, project, settings=settings, say=lambda line: screen.print(line, highlight=False))
+    if "skipped" in result:
+        raise click.ClickException(str(result["skipped"]))
+    served = "it serves from now on" if result["serves"] else "the model before it goes on"
+    screen.print(
+        f"{result['model']} learnt from {result['labels']:,} labels; {served}: {result['why']}", highlight=False
+    )
 
 
 def _train(options: dict[str, Any]) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from backend.calibration.promotion import PROMOTED
 from backend.dashboard.acceptance import ACCEPT, PREVIEW, WITHDRAW, acceptance_question, queue_acceptance
+from backend.dashboard.models import promotion_question, serve_model, training_question
 from backend.dashboard.subject import Subject
 from backend.domain.alpha import plain_alpha
 from backend.errors import NotFound
-from backend.jobs.kinds import queue_publish, queue_refit, queue_second_looks, queue_sync
+from backend.jobs.kinds import queue_publish, queue_refit, queue_second_looks, queue_sync, queue_train
 from backend.labelstudio.payloads import InvalidPayload
 from backend.store.actions import record_action
 from backend.store.monitor import acknowledge_alarm, load_alarm
@@ -23,7 +25,8 @@ from backend.store.second_looks import settle_look
 from backend.store.thresholds import activate_version
 
 REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN = "refit", "rollback", "sync", "alpha", "keep", "seen"
-ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN, ACCEPT, PREVIEW, WITHDRAW)
+TRAIN = "train"
+ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN, ACCEPT, PREVIEW, WITHDRAW, PROMOTED, TRAIN)
 DONE = {
     REFIT: "A refit is queued: the new version appears below when it is done.",
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
@@ -33,6 +36,8 @@ DONE = {
     ACCEPT: "Acceptance is queued: what it did appears under Jobs and below.",
     PREVIEW: "The decision is queued: it appears below when it is made.",
     WITHDRAW: "Taking back is queued: nothing more is accepted from now on.",
+    PROMOTED: "The model is the project's own from now on; labels are being scored under it where that is needed.",
+    TRAIN: "A training is queued: how far it is appears under Models.",
     SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if its cause persists.",
 }
 _UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the project's page"
@@ -156,6 +161,12 @@ def ask(subject: Subject, action: str, given: Mapping[str, str]) -> Question:
     if action in {ACCEPT, PREVIEW, WITHDRAW}:
         title, explanation, button, fields = acceptance_question(subject, action, given)
         return Question(action, title, explanation, button, fields)
+    if action == TRAIN:
+        title, explanation, button, fields = training_question(subject)
+        return Question(action, title, explanation, button, fields)
+    if action == PROMOTED:
+        title, explanation, button, fields = promotion_question(subject, given)
+        return Question(action, title, explanation, button, fields)
     raise NotFound(_UNKNOWN)
 
 
@@ -164,6 +175,9 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
 
     `subject` must have been read with this session. Raises as `ask` does.
     """
+    if action == PROMOTED:
+        serve_model(session, subject, given=given, who=who)
+        return
     project = subject.project
     details: dict[str, Any] = {}
     if action in {REFIT, ALPHA}:
@@ -175,6 +189,8 @@ def perform(session: Session, subject: Subject, action: str, *, given: Mapping[s
         details["job"] = queue_refit(session, project, reason=reason)
     elif action == SYNC:
         details["job"] = queue_sync(session, project)
+    elif action == TRAIN:
+        details["job"] = queue_train(session, project, who=who)
     elif action == ROLLBACK:
         version = _version(subject, given)
         before = activate_version(session, version.id, reason=f"roll-back by {who}").previous_id

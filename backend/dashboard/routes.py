@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
 from backend.acceptance.report import default_wish
-from backend.dashboard import acceptance, coverage, csrf, flag_risk, operations, second_looks
+from backend.dashboard import acceptance, coverage, csrf, flag_risk, models, operations, second_looks
 from backend.dashboard.actions import DONE, ask, perform
 from backend.dashboard.figures import Figure
 from backend.dashboard.state import guarantee_state, model_card, order_sentence
@@ -73,6 +73,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("acceptance", "What nobody needs to open", ("acceptance",)),
     ("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
     ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
+    ("models", "Models", ("learning", "models")),
     ("actions", "What people did", ("actions",)),
 )
 
@@ -164,7 +165,8 @@ def _days() -> int:
 
 
 def _makers() -> dict[str, Callable[[Subject], Figure]]:
-    return acceptance.MAKERS | coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS | second_looks.MAKERS
+    makers = acceptance.MAKERS | coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS
+    return makers | models.MAKERS | second_looks.MAKERS
 
 
 def _project_page(subject: Subject) -> str:

@@ -95,6 +95,9 @@ def order_sentence(subject: Subject) -> str:
     return f"Order of tasks: {'unknown' if order is None else order.value}. Labels that may calibrate: {info.evidence}."
 
 
+_PLACES = {"bundled": "the package (bundled)", "stored": "the database: a model of this project, see Models"}
+
+
 def model_card(subject: Subject) -> list[tuple[str, str]]:
     """Return what the model is, in pairs of name and value."""
     header, settings, version = subject.header, subject.settings, subject.version
@@ -109,7 +112,7 @@ def model_card(subject: Subject) -> list[tuple[str, str]]:
         ("Classes", ", ".join(header.classes)),
         (
             "Loaded from",
-            "" if origin is None else "the package (bundled)" if origin.source == "bundled" else origin.source,
+            "" if origin is None else _PLACES.get(origin.source.partition(":")[0], origin.source),
         ),
         ("Method", settings.method if version is None else version.method),
         ("Alpha", subject.alpha),

@@ -29,6 +29,7 @@ CHECKS = {
     "project": PROJECT,
     "labels": PROJECT,
     "flags": PROJECT,
+    "own-model": PROJECT,
     "backend": PROJECT,
     "version": PROJECT,
     "webhook": PROJECT,

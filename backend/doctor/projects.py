@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.doctor.findings import Finding, State, fail, listed, ok, skipped, warn
+from backend.domain.project_model import ProjectModel
 from backend.domain.records import AlarmRecord, ProjectRecord
 from backend.domain.streams import Order, order_of
 from backend.domain.target import Target
@@ -17,15 +18,18 @@ from backend.labelstudio.config import parse_config
 from backend.labelstudio.payloads import SECRET_HEADER
 from backend.labelstudio.versions import base_version
 from backend.models.loading import ModelLoader
+from backend.models.stored import StoredModels
 from backend.models.views import Views
 from backend.monitoring.alarms import ADVICE
 from backend.prediction.remarks import describe_unknown, teach_labels
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.monitor import list_alarms
+from backend.store.project_models import serving_model
 from backend.store.projects import find_project
 from backend.store.sampling import current_order
 from backend.store.state import CONNECTION, PUBLISH, SYNC, get_state
+from backend.tagger.errors import TaggerError
 
 CONNECTED = "CO"
 _NEEDED = frozenset(ACTIONS) - {"START_TRAINING"}
@@ -41,6 +45,7 @@ class Local:
     publish: Json | None = None
     order: Order | None = None
     alarms: tuple[AlarmRecord, ...] = ()
+    own: ProjectModel | None = None
 
 
 def read_local(store: Store | None, number: int) -> Local:
@@ -53,7 +58,8 @@ def read_local(store: Store | None, number: int) -> Local:
             return Local()
         connection, sync, publish = (get_state(session, record.id, name) for name in (CONNECTION, SYNC, PUBLISH))
         standing = tuple(each for each in list_alarms(session, record.id) if each.acknowledged_at is None)
-        return Local(record, connection, sync, publish, current_order(session, record.id), standing)
+        own = serving_model(session, record.id)
+        return Local(record, connection, sync, publish, current_order(session, record.id), standing, own)
 
 
 class ProjectChecks:
@@ -69,12 +75,13 @@ class ProjectChecks:
         classes: tuple[str, ...] | None,
     ) -> None:
         self._number, self._settings, self._client, self._store = number, settings, client, store
-        self._classes = classes
         self.local = read_local(store, number)
+        self._classes = classes if self.local.own is None else self.local.own.classes
 
     def run(self) -> Iterator[Finding]:
         """Yield the findings."""
         yield from self._remote()
+        yield from self._own_model()
         yield from self._kept()
 
     def _remote(self) -> Iterator[Finding]:
@@ -151,6 +158,20 @@ class ProjectChecks:
             "texts with such a label are beyond every set: name a class in predicted_values of the label, train a "
             "model that knows it (`surespan train`), or leave it if it is rare",
             project=self._number,
+        )
+
+    def _own_model(self) -> Iterator[Finding]:
+        own, number = self.local.own, self._number
+        if own is None or self._store is None:
+            return
+        try:
+            StoredModels(self._store, self._settings.models_directory).fetch(own.model_hash)
+        except (TaggerError, OSError) as error:
+            remedy = f"go back to another (`surespan models --project {number} --promote HASH`), or train again"
+            yield fail("own-model", f"{own.version} is to serve and cannot be had: {error}", remedy, project=number)
+            return
+        yield ok(
+            "own-model", f"{own.version} serves, trained on {own.labels:,} labels; its file is whole", project=number
         )
 
     def _ours(self, backends: Sequence[Json]) -> Json | None:

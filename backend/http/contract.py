@@ -51,8 +51,8 @@ def blueprint(service: Service) -> Blueprint:
         body = read_json()
         if not isinstance(body, dict):
             raise InvalidPayload("a JSON object with 'project'", describe_kind(body))
-        job = service.queue_refit(read_project(body), reason="train")
-        return jsonify({"status": "queued", "job": str(job)})
+        refit, training = service.queue_training(read_project(body), who="/train")
+        return jsonify({"status": "queued", "job": str(refit), "training": str(training)})
 
     @routes.get("/versions")
     def versions() -> Response:

@@ -69,7 +69,7 @@ def _routes() -> Schema:
             "post": _post(
                 "Queues a refit.",
                 _object(["project"], project=project),
-                _object(["status", "job"], status=_TEXT, job=_TEXT),
+                _object(["status", "job", "training"], status=_TEXT, job=_TEXT, training=_TEXT),
             )
         },
         "/versions": {
@@ -102,6 +102,12 @@ def _own() -> Schema:
         "in": "path",
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    }
+    digest = {
+        "name": "hash",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9a-f]{1,64}$"},
     }
     number = {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
     limit = _query("limit", {"type": "integer", "minimum": 1, "maximum": 500})
@@ -211,6 +217,34 @@ def _own() -> Schema:
                 _object(["project", "job"], project=_TEXT, job=_WHOLE),
                 [uid],
             ),
+        },
+        "/api/v1/projects/{uid}/train": {
+            "post": _get(
+                "Queues the training of a model from the project's labels.",
+                _object(["project", "job"], project=_TEXT, job=_WHOLE),
+                [uid],
+            )
+        },
+        "/api/v1/projects/{uid}/models": {
+            "get": _get(
+                "The models that were trained for a project, the newest first, and which one serves it.",
+                _object(
+                    ["project", "serving", "base", "models", "learning"],
+                    project=_TEXT,
+                    serving={"type": "string", "nullable": True},
+                    base=_OBJECT,
+                    models=_list(_MODEL),
+                    learning=_OBJECT,
+                ),
+                [uid],
+            )
+        },
+        "/api/v1/projects/{uid}/models/{hash}/promote": {
+            "post": _get(
+                "Lets a model serve the project, or goes back to one that did; queues what follows from that.",
+                _object(["project", "hash", "version", "state"], project=_TEXT, hash=_TEXT, version=_TEXT, state=_TEXT),
+                [uid, digest],
+            )
         },
         "/api/v1/projects/{uid}/sync": {
             "get": _get(
@@ -363,6 +397,25 @@ _QUEUED = _object(
     served_at={"type": "string", "nullable": True},
     claimed_by={"type": "string", "nullable": True},
     claimed_until={"type": "string", "nullable": True},
+)
+_MODEL = _object(
+    ["hash", "version", "state", "classes", "labels", "base", "licence", "figures", "asked_by", "why", "can_serve"],
+    hash=_TEXT,
+    version=_TEXT,
+    state={"type": "string", "enum": ["candidate", "serving", "retired"]},
+    classes=_list(_TEXT),
+    labels=_WHOLE,
+    labels_until={"type": "string", "nullable": True},
+    base=_TEXT,
+    licence=_TEXT,
+    figures=_OBJECT,
+    recipe=_OBJECT,
+    asked_by=_TEXT,
+    why=_TEXT,
+    created_at=_TEXT,
+    promoted_at={"type": "string", "nullable": True},
+    retired_at={"type": "string", "nullable": True},
+    can_serve={"type": "boolean"},
 )
 _QUEUE = _object(["project", "tasks"], project=_TEXT, tasks=_list(_QUEUED))
 _JOB = _object(

@@ -20,7 +20,7 @@ from backend.domain.records import AnnotationRecord, Draw, EventRecord, LabelCha
 from backend.domain.streams import draw_unshown
 from backend.domain.target import Target, TextTag
 from backend.errors import InvalidLabelConfig
-from backend.jobs.kinds import queue_refit
+from backend.jobs.kinds import queue_refit, queue_train
 from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id
 from backend.labelstudio.config import LabelConfig, parse_config
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, join_uid, kind_of, read_tasks, read_time
@@ -34,13 +34,13 @@ from backend.store.task_draws import was_shown_undrawn
 
 CHUNK = 100
 
-Classes = Callable[[], tuple[str, ...]]
+Classes = Callable[[Session, ProjectRecord], tuple[str, ...]]
 Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Ingest:
-    """Processes events; `classes` says the model's classes, which decide what control of a label config is ours.
+    """Processes events; `classes` says those of a project's model, which decide what control of its config is ours.
 
     `on_change` is told of every label that changed. The transaction may still be rolled back and tried again, so what
     it notes is only where to look.
@@ -67,7 +67,7 @@ class Ingest:
         if isinstance(annotations, list):
             return _split(session, event, _singles(body, annotations, tasks))
         project = self._project(session, event, _spoken(body, annotations))
-        ours = self._label_control(project)
+        ours = self._label_control(session, project)
         if ours is None:
             return EventOutcome.SKIPPED
         record = read_annotation(annotations, control=ours.name)
@@ -95,7 +95,7 @@ class Ingest:
         if len(items) > 10 * CHUNK:
             return _split(session, event, _chunks(event, "tasks", items, size=10 * CHUNK))
         project = self._project(session, event)
-        ours = self._label_control(project)
+        ours = self._label_control(session, project)
         if ours is None:
             return EventOutcome.SKIPPED
         fresh = []
@@ -124,6 +124,7 @@ class Ingest:
     def _start_training(self, session: Session, event: EventRecord) -> EventOutcome:
         project = self._project(session, event)
         queue_refit(session, project, reason="asked for by Label Studio")
+        queue_train(session, project, who="Label Studio")  # the handler says so where learning is switched off
         return EventOutcome.DONE
 
     def _project(self, session: Session, event: EventRecord, spoken: datetime | None = None) -> ProjectRecord:
@@ -147,20 +148,20 @@ class Ingest:
                 record_sampling(session, project.id, sampling=_text(heard, "sampling"), at=at, source=source)
         return project
 
-    def _label_control(self, project: ProjectRecord) -> _LabelControl | None:
+    def _label_control(self, session: Session, project: ProjectRecord) -> _LabelControl | None:
         if project.label_config is None:
             return None
         try:
             config = _parsed(project.label_config)
         except InvalidLabelConfig:
             return None
-        name = control_of(config, self._target(config), named=self.labels_control)
+        name = control_of(config, self._target(session, project, config), named=self.labels_control)
         control = next((control for control in config.controls if control.name == name), None)
         return None if control is None else _LabelControl(control.name, control.text)
 
-    def _target(self, config: LabelConfig) -> Target | None:
+    def _target(self, session: Session, project: ProjectRecord, config: LabelConfig) -> Target | None:
         try:
-            return config.target(self.classes(), control=self.labels_control)
+            return config.target(self.classes(session, project), control=self.labels_control)
         except InvalidLabelConfig:
             return None
 

@@ -75,7 +75,7 @@ def run_sync(context: WorkContext, job: JobRecord) -> dict[str, Any]:
     project = context.project_of(job)
     if not project.key.isdigit():
         return {"skipped": "not a project of Label Studio"}
-    header = context.loader.header()
+    header = context.views.base_of(project).header()
 
     def report(counts: Counts) -> None:
         context.heartbeat(done=counts.looked_at, note=f"{counts.brought_in} brought in, {counts.deleted} deleted")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
@@ -53,22 +54,24 @@ class WorkContext:
         with self.store.read() as session:
             return load_project(session, job.project_id)
 
-    def tagger_of(self, project: ProjectRecord) -> Tagger:
-        """Return the model over the classes of the project's label config; waits for the model.
+    def starter_directory(self, project: ProjectRecord) -> Path:
+        """Return where starter calibrations of the project's model lie, if it has any."""
+        return self.views.base_of(project).directory
+
+    def model_of(self, project: ProjectRecord) -> tuple[ModelRecord, Tagger]:
+        """Return the project's model as the database knows it, and its tagger over the classes of its label config.
+
+        Waits for the model.
 
         Raises:
             ModelUnavailable: when there is no model.
             InvalidLabelConfig: when the config has no labels over a text.
         """
-        tagger = self.loader.tagger(self.settings.model_wait)
-        if project.label_config is None:
-            return tagger
-        return project_tagger(tagger, self.views.target(project.label_config, tagger.space.classes))
-
-    def model_of(self, project: ProjectRecord) -> tuple[ModelRecord, Tagger]:
-        """Return the model as the database knows it, and its tagger."""
-        tagger = self.tagger_of(project)
-        origin = self.loader.header().origin  # kept, so that this model can serve on while a later one gets ready
+        loader = self.views.base_of(project)
+        tagger = self.views.models.tagger(loader, self.settings.model_wait)
+        if project.label_config is not None:
+            tagger = project_tagger(tagger, self.views.target(project.label_config, tagger.space.classes))
+        origin = loader.header().origin  # kept, so that this model can serve on while a later one gets ready
         details = None if origin is None else origin.details()
 
         def work(session: Session) -> ModelRecord:

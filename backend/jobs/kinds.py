@@ -20,6 +20,7 @@ class Kind(StrEnum):
     SYNC = "sync"  # take in what webhooks did not deliver
     ACCEPT = "accept"  # decide which tasks nobody needs to open, and accept them
     WITHDRAW = "withdraw"  # take back what was accepted and nobody has touched
+    TRAIN = "train"  # train a model from a project's labels, in a process of its own
     RECONSIDER = "reconsider"  # decide again which of a project's rows may calibrate
 
 
@@ -81,6 +82,11 @@ def queue_accept(
 def queue_withdraw(session: Session, project: ProjectRecord, *, reason: str) -> int:
     """Ask that what was accepted be taken back where nobody has touched it; returns the id of the job."""
     return _queue(session, Kind.WITHDRAW, project, reason=reason)
+
+
+def queue_train(session: Session, project: ProjectRecord, *, who: str) -> int:
+    """Ask that a model be trained from the project's labels; `who` is kept with it. Returns the id of the job."""
+    return _queue(session, Kind.TRAIN, project, who=who)
 
 
 def is_pending(session: Session, kind: Kind, project: ProjectRecord) -> bool:

@@ -38,11 +38,16 @@ _LOST = "has a label that the label config no longer has"
 
 @dataclass(frozen=True)
 class ProjectLabels:
-    """The usable labels of a project, by task, and how many were left out, by reason."""
+    """The usable labels of a project, by task, and how many were left out, by reason.
+
+    `names` are the tasks' ids in Label Studio; `lost` are tasks whose label has a name that the label config has lost.
+    """
 
     project: ProjectRecord
     texts: dict[int, LabelledText]
     left_out: dict[str, int]
+    names: dict[int, str]
+    lost: tuple[int, ...]
 
     def summary(self) -> str:
         """One line for people."""
@@ -60,6 +65,8 @@ def read_project(store: Store, key: str) -> ProjectLabels:
     """
     texts: dict[int, LabelledText] = {}
     left_out: dict[str, int] = {}
+    external: dict[int, str] = {}
+    lost: list[int] = []
     with store.read() as session:
         project = find_project(session, key)
         if project is None:
@@ -73,13 +80,16 @@ def read_project(store: Store, key: str) -> ProjectLabels:
                 reason = unusable(label, tasks[label.task_id])
                 spans = None if reason is not None else _named(label.spans or (), names)
                 if spans is None:
+                    if reason is None:
+                        lost.append(label.task_id)
                     reason = reason or _LOST
                     left_out[reason] = left_out.get(reason, 0) + 1
                 else:
+                    external[label.task_id] = tasks[label.task_id].external_id
                     texts[label.task_id] = _text(label, spans, tasks[label.task_id], project)
     if not texts:
         raise InvalidTraining(f"expected confirmed labels to train on in project {key}, got none ({left_out})")
-    return ProjectLabels(project, texts, left_out)
+    return ProjectLabels(project, texts, left_out, external, tuple(lost))
 
 
 def unusable(label: LabelRecord, task: TaskRecord) -> str | None:

@@ -7,6 +7,9 @@ per text of theirs.
 Thresholds say something about one model only. When the settings name a new model, a project that has thresholds for
 an earlier one goes on with that, model and all, until its labels have been scored under the new one and thresholds
 fitted on them (METHODS 8.4); a version never serves without its model in memory.
+
+A project's model is its own if one serves it (`backend.store.project_models`), else that of the settings: here it is
+decided for everybody. A promotion is noticed as a new version is.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from pathlib import Path
 
 from cachetools import LRUCache, cached
 
+from backend.domain.project_model import ProjectModel
 from backend.domain.records import ProjectRecord, VersionRecord
 from backend.domain.target import Target
 from backend.errors import InvalidLabelConfig, ModelUnavailable
 from backend.labelstudio.config import LabelConfig, parse_config
 from backend.models.held import Models
 from backend.models.loading import ModelLoader
+from backend.models.own import own_header, stored_hash
 from backend.models.polling import Polled
 from backend.prediction.calibration import Calibration, version_method
 from backend.prediction.predictor import Predictor
@@ -34,6 +39,7 @@ from backend.prediction.versions import Versions
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.handover import ActiveModel, active_models, handover_target
+from backend.store.project_models import serving_model
 from backend.store.projects import find_project
 from backend.store.thresholds import load_version
 from backend.tagger.identity import ModelHeader, origin_of, viewed
@@ -58,6 +64,10 @@ _CANNOT_LOAD = (
     "the project has thresholds for an earlier model that cannot be loaded any more: the new model serves, with "
     "borrowed thresholds or none, until the labels have been scored under it"
 )
+_OWN_FAILED = (
+    "the project's own model cannot be loaded: what served before it answers until it can be; see `surespan models`, "
+    "and go back to another model or train again"
+)
 _VERSIONS = 3  # models of a project whose thresholds are kept at hand
 
 
@@ -66,11 +76,13 @@ class Known:
     """What the database says about a project: models that have thresholds for it, the last activated first.
 
     `awaited` is the hash of the model that its labels are being scored under: it does not serve before that is done.
+    `own` is the project's own model, None where that of the settings is what it has.
     """
 
     label_config: str | None = None
     active: tuple[tuple[ActiveModel, VersionRecord], ...] = ()
     awaited: str | None = None
+    own: ProjectModel | None = None
 
     def version_of(self, model: ModelHeader) -> VersionRecord | None:
         """Return the active thresholds for a model."""
@@ -114,16 +126,11 @@ class Views:
         models: Models | None = None,
     ) -> None:
         self._settings, self._store, self._loader = settings, store, loader
-        self.models = models or Models(settings, loader)
+        self.models = models or Models(settings, loader, store)
         self.polled: Polled[str, Known] = Polled(self._ask, every=poll)
         self._versions = Versions(calibrations=_KEPT)
-        # Two threads may make the same thing at once; one of them is kept.
+        # Two threads may make the same thing at once; one of them is kept. Nothing kept here holds a model in memory.
         self._config: Callable[[str], LabelConfig] = cached(LRUCache(_KEPT), lock=threading.Lock())(parse_config)
-        self._tagger: Callable[[Tagger, Target], Tagger] = cached(
-            LRUCache(_KEPT),
-            key=lambda tagger, target: (tagger.hash, target.digest, target.control),
-            lock=threading.Lock(),
-        )(project_tagger)
         self._starter: Callable[[Tagger, Path, Method], Calibration] = cached(
             LRUCache(_KEPT), key=lambda tagger, _, method: (tagger.hash, method), lock=threading.Lock()
         )(self._make_starter)
@@ -166,18 +173,31 @@ class Views:
         return f"{serving.model.version}+cal.{STARTER if serving.version is None else serving.version.id}"
 
     def model_of(self, project: ProjectRecord) -> ModelHeader:
-        """Return the settings' model as a project of the database sees it; never waits for the model.
+        """Return the model of a project of the database as its label config sees it; never waits for the model.
 
-        It need not be the one that serves the project yet (`serving_model`).
+        Its own as the database says in this moment, or that of the settings. It need not be the one that serves the
+        project yet (`serving_model`).
         """
-        return self._viewed(self._loader.header(), project.label_config)
+        return self._viewed(self.base_of(project).header(), project.label_config)
+
+    def base_of(self, project: ProjectRecord) -> ModelLoader:
+        """Return the loader of the model that a project of the database has in this moment, over all its classes.
+
+        Its tagger is to be had from `models.tagger`, which makes room for it.
+        """
+        with self._store.read() as session:
+            own = serving_model(session, project.id)
+        return self._loader_of(own)
+
+    def _loader_of(self, own: ProjectModel | None) -> ModelLoader:
+        return self._loader if own is None else self.models.of(own_header(own, unit=self._settings.unit))
 
     def serving_model(self, project: ProjectRecord) -> ModelHeader:
         """Return the model that serves a project of the database now; never waits for the model."""
         try:
             return self.serving(project.uid, project.label_config).model
         except InvalidLabelConfig:
-            return self._loader.header()
+            return self._loader_of(self.known(project.uid).own).header()
 
     def unknown_labels(self, project: ProjectRecord, model: ModelHeader) -> tuple[str, ...]:
         """Return the labels of a project of the database that this view of a model does not know."""
@@ -185,32 +205,46 @@ class Views:
         return self._unknown(project.label_config, classes)
 
     def serving(self, project: str, label_config: str | None) -> Serving:
-        """Choose the model that answers for a project: the settings' own, or an earlier one that has thresholds still.
+        """Choose the model that answers for a project: the one it has, or an earlier one that has thresholds still.
 
-        Without a label config over all of a model's classes.
+        Without a label config over all of a model's classes. A model of the project's own that cannot be loaded is
+        passed over.
 
         Raises:
             InvalidLabelConfig: when the config has no labels over a text.
             ModelUnavailable: when nothing is known of that model yet.
         """
-        header = self._loader.header()
-        model = header if label_config is None else viewed(header, self.target(label_config, header.classes))
         known = self.known(project)
+        loader = self._loader_of(known.own)
+        header = loader.header()
+        broken = loader is not self._loader and loader.state == "failed"
+        if broken:
+            self._say_once(_OWN_FAILED, project, header.version)
+        model = header if label_config is None else viewed(header, self.target(label_config, header.classes))
         version = self._fitting(project, model)
-        if version is None or known.awaited == model.hash:
+        if broken or version is None or known.awaited == model.hash:
             earlier = self._earlier(project, label_config, header)
             if earlier is not None:
                 return earlier
+        if broken:
+            loader, model = self._loader, self._viewed(self._loader.header(), label_config)
+            version = self._fitting(project, model)
         self.models.let_go()
-        return Serving(self._loader, model, version)
+        return Serving(loader, model, version)
 
     def _earlier(self, project: str, label_config: str | None, current: ModelHeader) -> Serving | None:
-        """Return the last model with thresholds before the settings' own, if it can be had and fits the config."""
+        """Return the last model with thresholds before the one that a project has, if it fits the config.
+
+        Thresholds of a model of the project's own that rest on no label are no reason to hold back the next, nor to
+        go back further.
+        """
         for active, version in self.known(project).active:
             origin = origin_of(active.model.details)
             if origin is not None and origin.hash == current.hash:
                 continue  # the same model over other classes
             if not active.n:
+                if origin is not None and stored_hash(origin) is not None:
+                    return None
                 continue
             if origin is None:
                 self._say_once(_UNKNOWN_ORIGIN, project, active.model.version)
@@ -218,7 +252,8 @@ class Views:
             base = ModelHeader(active.model.name, origin.hash, origin.classes, origin)
             if self._viewed(base, label_config).hash != active.model.hash:
                 continue  # the label config has changed since: these thresholds are about other classes
-            loader = self.models.earlier(origin)
+            loader = self.models.of(base)
+            self.models.begin(loader)
             if loader.state == "failed":
                 self._say_once(_CANNOT_LOAD, project, active.model.version)
                 continue
@@ -240,7 +275,7 @@ class Views:
         """Return the project ready to be predicted; waits for the model that serves it."""
         serving, tagger = self._loaded(project, label_config)
         target = self.target(label_config, tagger.space.classes)
-        seen = self._tagger(tagger, target)
+        seen = project_tagger(tagger, target)
         if target.flag is None:
             self._say_once(
                 "the label config has no control for doubtful spans: they are not marked, only described in meta; "
@@ -269,12 +304,12 @@ class Views:
             return ()
 
     def _loaded(self, project: str, label_config: str | None) -> tuple[Serving, Tagger]:
-        """Choose a model and wait for it; if an earlier one turns out not to load, it is the settings' own after all.
+        """Choose a model and wait for it; one that turns out not to load is passed over.
 
         Raises:
             ModelUnavailable: when the model is not there in time.
         """
-        if self._loader.state != "ready":
+        if self._loader.state != "ready" and self.known(project).own is None:
             try:
                 self._loader.header()
             except ModelUnavailable:
@@ -282,7 +317,7 @@ class Views:
         while True:
             serving = self.serving(project, label_config)
             try:
-                return serving, serving.loader.tagger(self._settings.model_wait)
+                return serving, self.models.tagger(serving.loader, self._settings.model_wait)
             except ModelUnavailable:
                 if serving.loader is self._loader or serving.loader.state != "failed":
                     raise
@@ -297,12 +332,15 @@ class Views:
             row = find_project(session, project)
             if row is None:
                 return Known()
+            own = serving_model(session, row.id)
             active = []
-            for each in active_models(session, row.id)[:_VERSIONS]:
+            for i, each in enumerate(active_models(session, row.id)):
+                if i >= _VERSIONS and (own is None or each.model.details.get("source") != own.source):
+                    continue
                 version = held.get(each.version_id) or load_version(session, each.version_id)
                 if version is not None:
                     active.append((each, version))
-            return Known(row.label_config, tuple(active), handover_target(session, row.id))
+            return Known(row.label_config, tuple(active), handover_target(session, row.id), own)
 
     def _fitting(self, project: str, model: ModelHeader) -> VersionRecord | None:
         """Return the active version if it was fitted on the model's classes; another says nothing about them."""

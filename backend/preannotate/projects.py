@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -28,6 +29,9 @@ from backend.jobs.context import WorkContext
 from backend.jobs.kinds import Kind, job_key
 from backend.labelstudio.client import Json, LabelStudio
 from backend.models.loading import ModelLoader
+from backend.models.own import stored_hash
+from backend.models.packing import pack
+from backend.models.stored import StoredModels
 from backend.models.views import Views
 from backend.preannotate.engine import Engine, Group
 from backend.preannotate.recipe import Item, recipe_of
@@ -37,6 +41,7 @@ from backend.settings import Settings
 from backend.store import Store
 from backend.store.jobs import fail_job, finish_job, heartbeat, release_jobs, running_job, take_job
 from backend.store.republish import count_blind
+from backend.tagger.identity import Origin
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +109,7 @@ def preannotate_project(
             heartbeat=beat,
             log=_log,
         )
-        bulk = Bulk(ahead=_Ahead(settings, engine), page=batch, progress=progress)
+        bulk = Bulk(ahead=_Ahead(settings, engine, context.views.models.stored), page=batch, progress=progress)
         published = _publish(context, client, project, bulk)
         for _ in range(MOST_VERSIONS - 1):
             if _version_now(context, project, client) == published.version:
@@ -159,8 +164,8 @@ def _version_now(context: WorkContext, project: ProjectRecord, client: LabelStud
 class _Ahead:
     """Has the engine predict what no list is remembered of, some pages ahead of the one that is being stored."""
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
-        self._settings, self._engine = settings, engine
+    def __init__(self, settings: Settings, engine: Engine, stored: StoredModels) -> None:
+        self._settings, self._engine, self._stored = settings, engine, stored
 
     def __call__(self, fresh: FreshPredictions, pages: Iterator[tuple[Page, Page]]) -> Iterator[tuple[Page, Ready]]:
         view, settings = fresh.view, self._settings
@@ -173,6 +178,7 @@ class _Ahead:
             control=settings.labels_control,
             device=settings.device,
             threads=settings.torch_threads,
+            packed=self._packed(view.model.origin),
         )
         waiting: deque[tuple[Page, list[Unknown]]] = deque()
 
@@ -186,6 +192,14 @@ class _Ahead:
             page, unknown = waiting.popleft()
             pairs = zip(unknown, answers, strict=True)
             yield page, {(each.task, each.digest): answer for each, answer in pairs if answer is not None}
+
+    def _packed(self, origin: Origin) -> bytes | None:
+        digest = stored_hash(origin)
+        if digest is None:
+            return None
+        content = BytesIO()
+        pack(self._stored.fetch(digest), content.write)
+        return content.getvalue()
 
 
 @contextmanager

@@ -1,19 +1,23 @@
 """What a process needs to predict as another one does: where the model is, and the thresholds themselves.
 
 It is sent to processes and machines that may see neither the database nor the settings of the one that sends it, so it
-holds no address and no secret. The model is not sent but loaded where it is used, and must have the expected hash.
+holds no address and no secret. The model is not sent but loaded where it is used, and must have the expected hash; a
+project's own goes along, because others cannot ask the database for it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from backend.domain.units import TASK
 from backend.labelstudio.config import parse_config
+from backend.models.packing import unpack
 from backend.prediction.answer import Answer, answer_of
 from backend.prediction.calibration import Calibration
 from backend.prediction.predictor import Predictor
@@ -49,6 +53,7 @@ class Recipe:
     max_sequences: int
     device: str = "auto"
     threads: int | None = None
+    packed: bytes | None = None
 
     def predictor(self) -> Predictor:
         """Load the model and return the predictor.
@@ -65,7 +70,8 @@ class Recipe:
             int8=origin.int8,
             device=self.device,
         )
-        tagger = load_tagger(origin.source, options=options)
+        with self._source() as source:
+            tagger = load_tagger(source, options=options)
         if origin.unit == TASK:
             tagger = WholeTexts(tagger)
         if tagger.hash != origin.hash:
@@ -83,6 +89,15 @@ class Recipe:
             max_sequences=self.max_sequences,
         )
 
+    @contextmanager
+    def _source(self) -> Iterator[str]:
+        if self.packed is None:
+            yield self.origin.source
+            return
+        with TemporaryDirectory() as directory:
+            unpack(self.packed, Path(directory))
+            yield directory
+
 
 def recipe_of(
     predictor: Predictor,
@@ -92,8 +107,9 @@ def recipe_of(
     control: str | None,
     device: str = "auto",
     threads: int | None = None,
+    packed: bytes | None = None,
 ) -> Recipe:
-    """Return the recipe of a predictor whose model came from `origin`."""
+    """Return the recipe of a predictor whose model came from `origin`, or is `packed`."""
     return Recipe(
         origin=origin,
         label_config=label_config,
@@ -105,6 +121,7 @@ def recipe_of(
         max_sequences=predictor.max_sequences,
         device=device,
         threads=threads,
+        packed=packed,
     )
 
 

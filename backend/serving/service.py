@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from backend.calibration.model_change import queue_rescores
 from backend.domain.precedence import LONG
 from backend.errors import BackendError
-from backend.jobs.kinds import queue_refit
+from backend.jobs.kinds import queue_refit, queue_train
 from backend.labelstudio.payloads import PredictIn, SetupIn
 from backend.models.gate import FairGate
 from backend.models.loading import ModelLoader
@@ -139,11 +139,15 @@ class Service:
         """Keep an event and return its id once it is on disk."""
         return self.inbox.put(payload)
 
-    def queue_refit(self, project: str, *, reason: str) -> int:
-        """Ask for a refit of a project; a request that waits already is the same one."""
+    def queue_training(self, project: str, *, who: str) -> tuple[int, int]:
+        """Ask for a refit of a project and a model of its own; requests that wait already are the same ones.
 
-        def ask(session: Session) -> int:
-            return queue_refit(session, ensure_project(session, project), reason=reason)
+        Returns the ids of both jobs.
+        """
+
+        def ask(session: Session) -> tuple[int, int]:
+            known = ensure_project(session, project)
+            return queue_refit(session, known, reason="train"), queue_train(session, known, who=who)
 
         with self.writing.turn("jobs"):
             return self.writes.run(ask)

@@ -311,6 +311,13 @@ def list_jobs(session: Session, *, project_id: int | None = None, limit: int = 5
     return [_record(row) for row in session.execute(query).scalars()]
 
 
+def last_job(session: Session, kind: str, *, project_id: int) -> JobRecord | None:
+    """Return the newest job of a kind for a project, None when there was none."""
+    query = sa.select(Job).where(Job.kind == kind, Job.project_id == project_id).order_by(Job.id.desc()).limit(1)
+    row = session.execute(query).scalar_one_or_none()
+    return None if row is None else _record(row)
+
+
 def _held(session: Session, job: JobRecord) -> Job:
     row = session.execute(
         sa.select(Job)

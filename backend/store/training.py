@@ -7,8 +7,10 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from backend.domain.label_choice import MAJORITY
+from backend.domain.streams import AUDIT
 from backend.store.engine import database_now
-from backend.store.tables import TrainingTask
+from backend.store.tables import Label, Task, TrainingTask
 from backend.store.upsert import insert
 
 TRAINED = "trained"
@@ -36,6 +38,20 @@ def record_training_tasks(session: Session, model_hash: str, task_ids: Iterable[
         statement = insert(session, TrainingTask).on_conflict_do_nothing(index_elements=["model_hash", "task_id"])
         session.connection().execute(statement, rows)
     return len(rows)
+
+
+def count_trainable(session: Session, project_id: int) -> int:
+    """Return how many labels of a project a model may learn from, whatever they say: neither audit nor drawn blind."""
+    query = (
+        sa.select(sa.func.count())
+        .select_from(Label)
+        .join(Task, Task.id == Label.task_id)
+        .where(Label.project_id == project_id, Label.policy == MAJORITY)
+        .where(Label.spans.is_not(None), Label.exclusion.is_(None))
+        .where(Task.deleted_at.is_(None), Task.text.is_not(None))
+        .where(sa.or_(Task.stream.is_(None), sa.and_(Task.stream != AUDIT, Task.blind.is_not(True))))
+    )
+    return int(session.execute(query).scalar_one())
 
 
 def training_tasks(

@@ -13,6 +13,7 @@ from backend.domain.records import JobRecord
 from backend.intake.reconcile import run_sync
 from backend.jobs.context import WorkContext
 from backend.jobs.kinds import Kind
+from backend.learning.training import run_train
 from backend.publish import run_publish
 from backend.review.second_looks import run_second_looks
 
@@ -27,5 +28,6 @@ HANDLERS: Mapping[Kind, Handler] = {
     Kind.RESCORE: run_rescore,
     Kind.SECOND_LOOKS: run_second_looks,
     Kind.SYNC: run_sync,
+    Kind.TRAIN: run_train,
     Kind.WITHDRAW: run_withdraw,
 }

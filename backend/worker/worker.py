@@ -1,8 +1,9 @@
 """The worker: events to labels, labels to calibration rows, rows to refits, and the jobs beside them.
 
-Three loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
+Four loops, each of small steps. One takes events from the inbox, scores the labels they changed and decides by counts
 and time alone whether to refit (METHODS 8.5). The second scores labels of long texts, one at a time and in pieces
-between which short work goes first. The third runs jobs. So neither a long text nor a long job ever holds up an event.
+between which short work goes first. The third runs jobs, the fourth waits for trainings, which are processes of their
+own. So neither a long text nor a long job ever holds up an event.
 A worker that is killed loses nothing: an event is finished in the transaction that writes what it brought, a label
 without a row is found by the next catch-up, and a job's lease runs out.
 """
@@ -14,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -41,6 +42,9 @@ from backend.jobs.context import WorkContext, no_heartbeat
 from backend.jobs.kinds import Kind, queue_publish, queue_sync
 from backend.labelstudio.client import LabelStudio
 from backend.labelstudio.payloads import InvalidPayload, read_moment
+from backend.learning.choice import consider_candidate, has_candidate
+from backend.learning.schedule import queue_due_training
+from backend.learning.training import rival_of
 from backend.logs import stack_of
 from backend.models.loading import ModelLoader
 from backend.models.views import Views
@@ -51,6 +55,7 @@ from backend.settings import Settings
 from backend.store import Store
 from backend.store.events import Turn, process_events, release_claims
 from backend.store.jobs import MAX_TRIES, acquire_job, fail_job, finish_job, heartbeat, release_jobs
+from backend.store.project_models import prune_models, serving_model
 from backend.store.projects import LOCAL, list_projects, load_project
 from backend.store.retention import purge_events, purge_served, purge_texts
 from backend.store.state import CONNECTION, PUBLISH, get_state
@@ -67,6 +72,7 @@ AWAY = 5.0  # seconds after trouble with the database or the model
 CATCH_UP = 300.0
 LOOK = 60.0
 PUBLISH_LOOK = 60.0
+LEARN_LOOK = 5.0  # seconds between two counts of the labels that a project may learn from
 ACCEPTED_LOOK = 60.0  # seconds between two looks at what later labels say about accepted tasks
 KEEP_HOUSE = 3600.0
 JOB_LEASE = timedelta(minutes=2)
@@ -110,12 +116,19 @@ class Worker:
         self._ingest = Ingest(self._classes, labels_control=settings.labels_control, on_change=self._note)
         self._monitor: Monitor | None = None
         self._due: dict[str, float] = {}
+        self._heard: set[int] = set()  # projects with labels that may make a training due
         self._preparing = threading.Lock()
         self._ready = not takeover
 
     def start(self) -> None:
         """Work in the background until `close`."""
-        for name, step in (("events", self.step_events), ("long", self.step_long), ("jobs", self.step_jobs)):
+        steps = {
+            "events": self.step_events,
+            "long": self.step_long,
+            "jobs": self.step_jobs,
+            "training": self.step_training,
+        }
+        for name, step in steps.items():
             thread = threading.Thread(target=self._loop, args=(step,), name=f"worker-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -141,6 +154,7 @@ class Worker:
             busy = self.step_events()
             busy |= self.step_long()
             busy |= self.step_jobs()
+            busy |= self.step_training()
             if not busy:
                 return
 
@@ -175,6 +189,11 @@ class Worker:
             for project in self._projects():
                 self._watch(project)
                 self._decide(project)
+        for project in self._projects() if self._heard else ():
+            # Labels that no model knows yet are not scored, and must not wait for a look to be learnt from.
+            if project.id in self._heard and self._is_time_for(f"learn:{project.id}", LEARN_LOOK):
+                self._heard.discard(project.id)
+                self._learn(project)
         return tried > 0 or bool(self._turns)
 
     def step_long(self) -> bool:
@@ -184,12 +203,20 @@ class Worker:
         return bool(self._long_turns)
 
     def step_jobs(self) -> bool:
-        """Queue what the clock asks for, and run one job; returns whether there was one."""
+        """Queue what the clock asks for, and run one job other than a training; returns whether there was one."""
         self._prepare()
         self._keep_time()
+        return self._run_job([kind for kind in HANDLERS if kind is not Kind.TRAIN])
+
+    def step_training(self) -> bool:
+        """Run one training, which waits for a process of its own; returns whether there was one."""
+        self._prepare()
+        return self._run_job([Kind.TRAIN])
+
+    def _run_job(self, kinds: Sequence[Kind]) -> bool:
         job = self.store.run(
             lambda session: acquire_job(
-                session, holder=self.name, kinds=[kind.value for kind in HANDLERS], lease=JOB_LEASE
+                session, holder=self.name, kinds=[kind.value for kind in kinds], lease=JOB_LEASE
             )
         )
         if job is None:
@@ -258,11 +285,13 @@ class Worker:
                 self.store.run(take)
                 self._ready = True
 
-    def _classes(self) -> tuple[str, ...]:
-        return self.loader.header().classes
+    def _classes(self, session: Session, project: ProjectRecord) -> tuple[str, ...]:
+        own = serving_model(session, project.id)
+        return self.loader.header().classes if own is None else own.classes
 
     def _note(self, project: ProjectRecord, change: LabelChange) -> None:
         self._turns.note(project.id, change.task_id)
+        self._heard.add(project.id)
 
     def _projects(self) -> list[ProjectRecord]:
         with self.store.read() as session:
@@ -320,15 +349,17 @@ class Worker:
         if self._monitor is None:
             self._monitor = Monitor(self.store, method=settings.method, alpha=settings.alpha, on_drift=withdraw_drifted)
         try:
-            model, tagger = self.context().model_of(project)
+            context = self.context()
+            model, tagger = context.model_of(project)
             if isinstance(tagger, BlankTagger):
                 return
+            directory = context.starter_directory(project)
             watched = self._monitor.watch(
                 project,
                 model=model,
                 names=class_names(project.label_config, tagger.space.classes),
                 starter=lambda method: starter_calibration(
-                    tagger, self.loader.directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
+                    tagger, directory, method=method, n_min=settings.n_min, flags=settings.risk_rule
                 ),
             )
             withdrawn = None
@@ -352,6 +383,24 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self._heard.discard(project.id)
+        self._learn(project)
+
+    def _learn(self, project: ProjectRecord) -> None:
+        """Queue a training that is due, and let a model serve that was waiting for labels to calibrate it by."""
+        self.store.run(lambda session: queue_due_training(session, project, settings=self.settings))
+        with self.store.read() as session:
+            if not has_candidate(session, project):
+                return
+        try:
+            rival = rival_of(self.context(), project)
+        except InvalidLabelConfig:
+            return  # said where labels are scored
+        version = self.store.run(lambda session: consider_candidate(session, project, rival, settings=self.settings))
+        if version is not None:
+            _log.info(
+                "a candidate has enough labels to serve", extra={"project": project.uid, "model_version": version}
+            )
 
     def _failed(self, job: JobRecord, error: Exception) -> None:
         reason = str(error) if isinstance(error, BackendError) else type(error).__name__
@@ -410,6 +459,9 @@ class Worker:
         purge_events(self.store, before=now - EVENTS_KEPT)
         if self.settings.served_retention is not None:
             purge_served(self.store, before=now - timedelta(days=self.settings.served_retention))
+        for file in self.store.run(prune_models):
+            _log.info("the file of a retired model is removed: nothing names it", extra={"model": file.model_hash[:8]})
+        self.views.models.stored.sweep()
 
     def _is_time_for(self, what: str, every: float) -> bool:
         now = time.monotonic()

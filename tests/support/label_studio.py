@@ -164,6 +164,7 @@ class Service:
         self.log = directory / "serve.log"
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SURESPAN_", "BASIC_AUTH_"))},
+            "SURESPAN_LEARN": "off",  # see tests/conftest.py
             "SURESPAN_DATABASE_URL": self.database_url,
             "BASIC_AUTH_USER": self.user,
             "BASIC_AUTH_PASS": self.password,

@@ -70,6 +70,7 @@ def environment(directory: Path, model: Path, **more: str) -> dict[str, str]:
         "SURESPAN_N_MIN": "20",
         "SURESPAN_ALPHA": "0.1",
         "OMP_NUM_THREADS": "1",
+        "SURESPAN_LEARN": "off",  # see tests/conftest.py
         "SURESPAN_WORKER": "false",  # what the service does by itself; the worker has tests of its own
         "PYTHONPATH": str(ROOT),
         **more,

@@ -40,7 +40,11 @@ def make_worker(url: str, store: Store, served_model: Path, loader: ModelLoader)
     from backend.worker.worker import Worker
 
     settings = load_settings(
-        database_url=url, model=str(served_model), refit_every_labels=40, n_min=5, sync_every_minutes=0
+        database_url=url,
+        model=str(served_model),
+        refit_every_labels=40,
+        n_min=5,
+        sync_every_minutes=0,
     )
 
     def made(**changes: Any) -> Worker:

@@ -15,6 +15,7 @@ from backend.store.tables.core import Model, Project, Task, TaskDeletion
 from backend.store.tables.inbox import Event, Job
 from backend.store.tables.labels import Annotation, Label, LabelHistory
 from backend.store.tables.monitoring import CoverageCount, Judgement, MonitorRow
+from backend.store.tables.project_models import ModelChunk, ModelFile, ProjectModel
 from backend.store.tables.queue import QueueEntry
 from backend.store.tables.second_looks import SecondLook
 from backend.store.tables.serving import Alarm, MonitorState, ServedSet
@@ -41,9 +42,12 @@ __all__ = [
     "Label",
     "LabelHistory",
     "Model",
+    "ModelChunk",
+    "ModelFile",
     "MonitorRow",
     "MonitorState",
     "Project",
+    "ProjectModel",
     "ProjectState",
     "QueueEntry",
     "SamplingPeriod",

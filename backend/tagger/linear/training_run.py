@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-import conformal
-from backend.tagger.entity_f1 import EntityCounter
+from backend.tagger.entity_f1 import entity_f1
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.linear.fitting import Recipe
 from backend.tagger.linear.judging import Progress, Report
 from backend.tagger.linear.learning import learn
 from backend.tagger.linear.saved import LinearInfo, load_base, load_linear_tagger, save_linear
-from backend.tagger.linear.tagger import LinearTagger
 from backend.tagger.model_files import BUNDLED
-from backend.tagger.readers.types import LabelledText
-from backend.tagger.spans import to_token_spans
 from backend.tagger.training_data import Material
 from backend.tagger.training_texts import fingerprints
 
@@ -79,20 +74,6 @@ def train_linear(
         f1 = entity_f1(load_linear_tagger(out), material.held)
         screen.print(f"development F1 {f1:.4f} as stored", highlight=False)
     return saved
-
-
-def entity_f1(tagger: LinearTagger, texts: Sequence[LabelledText]) -> float:
-    """Return the entity F1 of the best labelings; a true entity that no labeling says is missed."""
-    counter = EntityCounter()
-    tagged = tagger.potentials([text.text for text in texts], languages=[text.language for text in texts])
-    for text, one in zip(texts, tagged, strict=True):
-        aligned = to_token_spans(
-            text.spans, one.tokens, text=text.text, boundaries=one.boundaries, classes=tagger.space.classes
-        )
-        missed = [("missed", i, item.span.label) for i, item in enumerate(aligned.inexpressible)]
-        found = tagger.space.spans(conformal.kbest(one.potentials, 1).labels[0]) if one.tokens else []
-        counter.add([*aligned.spans, *missed], found)
-    return counter.total.f1
 
 
 def _say_learnt(screen: Console, report: Report, *, bundled: bool) -> None:

@@ -24,7 +24,7 @@ from tests.backend.intake.test_ingest import MADE, UID, event
 from tests.backend.store.test_acceptance import DECISION
 from tests.support.payload_shapes import CONFIG, TEXTS
 
-INGEST = Ingest(lambda: ("LOC", "MISC", "ORG", "PER"))
+INGEST = Ingest(lambda *_: ("LOC", "MISC", "ORG", "PER"))
 ACCOUNT = 9
 UNIQUE = unique_id(UID, "4", 1)
 

@@ -41,6 +41,7 @@ from backend.tagger.readers import read_labelled
 from backend.worker.worker import Stopping, Worker
 from tests.support import payload_shapes as shapes
 from tests.support.paths import SAMPLE
+from tests.support.waiting import wait_for
 
 LABELS = 40
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -167,7 +168,7 @@ def test_hand_over(
         assert predict(service, 2).endswith(f"+cal.{first.id}")
         said = [record for record in caplog.records if "that one serves until" in record.message]
         assert len(said) == 1
-        (job,) = jobs_of(store)  # queued by the service's start, once
+        (job,) = wait_for(lambda: jobs_of(store), "the service's start queues the job, once")
         assert job.state == "queued"
         messages = [record.message for record in caplog.records]
         loaded = [r.model for r in caplog.records if r.message == "model loaded"]  # type: ignore[attr-defined]

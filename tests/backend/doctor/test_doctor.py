@@ -25,16 +25,19 @@ from backend.doctor.server import BEARER, LEGACY, PERSONAL, UNKNOWN, token_kind
 from backend.domain.records import AnnotationRecord
 from backend.labelstudio.payloads import InvalidPayload
 from backend.monitoring.alarms import ADVICE
+from backend.settings import load_settings
 from backend.store import Store, open_store
 from backend.store.attempts import set_aside
 from backend.store.events import EventOutcome, inbox_depth, process_events, store_event
 from backend.store.jobs import acquire_job, enqueue_job, fail_job, list_jobs
 from backend.store.labels import list_labels, record_annotation
 from backend.store.monitor import raise_alarm
+from backend.store.project_models import store_file
 from backend.store.projects import ensure_model, ensure_project, ensure_task
 from backend.store.schema import downgrade, upgrade
 from backend.store.state import set_state
 from backend.store.tables import Event, Job
+from tests.support.own_models import add_own, config_of, learn_own, promote_own
 from tests.support.running import free_port
 from tests.support.service import MakeApp
 from tests.support.tokens import web_token
@@ -311,6 +314,19 @@ def test_what_the_database_knows_of_a_project_is_said_without_label_studio(store
     assert alarm["link"] == "docs/operate.md#alarm-gap"
     assert found["webhook"][0]["state"] == "skipped"
     assert found["webhook"][0]["project"] == 7
+
+
+def test_the_own_model_of_a_project_is_looked_at(store: Store, tmp_path: Path) -> None:
+    settings = load_settings()
+    digest = learn_own(tmp_path / "own")
+    add_own(store, settings, "7.1", tmp_path / "own", config=config_of("Drug", "Symptom"))
+    promote_own(store, settings, "7.1", digest)
+    _, found = examine("--quick", "--project", "7")
+    named(found, "own-model", f"own@{digest[:8]} serves, trained on 20 labels", "", state="ok")
+    with store.write() as session:
+        store_file(session, digest, b"no model at all")
+    _, found = examine("--quick", "--project", "7")
+    named(found, "own-model", "cannot be had", "surespan models --project 7 --promote")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +34,7 @@ from tests.support.service import MakeApp
 def test_the_document_names_exactly_the_routes(idle_app: Flask) -> None:
     app = idle_app
     rules = {
-        (rule.rule.replace("<uid>", "{uid}").replace("<int(max=9223372036854775807):number>", "{number}"), method)
+        (re.sub(r"<(?:[^<>]*:)?(\w+)>", r"{\1}", rule.rule), method)
         for rule in app.url_map.iter_rules()
         if not rule.rule.startswith("/dashboard")  # pages for people
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}

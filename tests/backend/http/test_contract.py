@@ -447,15 +447,19 @@ class TestEvents:
         assert "never-to-be-kept" not in everything
         assert kept[0].payload["annotation"] == sent[0]["annotation"]
 
-    def test_train_queues_a_refit_once(self, app: Flask, service: Service) -> None:
+    def test_train_queues_a_refit_and_a_training_once(self, app: Flask, service: Service) -> None:
         body = {"annotations": [], "project": shapes.PROJECT, "label_config": shapes.CONFIG, "params": {}}
         first, second = post(app, "/train", body), post(app, "/train", body)
-        assert first.json == second.json == {"status": "queued", "job": first.json["job"]}
+        both = (first.json["job"], first.json["training"])
+        assert first.json == second.json == {"status": "queued", "job": both[0], "training": both[1]}
         with service.reads.read() as session:
             jobs = list_jobs(session)
-        assert [(job.kind, job.state, str(job.id)) for job in jobs] == [("refit", "queued", first.json["job"])]
+        assert [(job.kind, job.state, str(job.id)) for job in jobs] == [
+            ("train", "queued", both[1]),
+            ("refit", "queued", both[0]),
+        ]
         listed = app.test_client().get(f"/api/v1/jobs?project={shapes.PROJECT}").json["jobs"]
-        assert [job["kind"] for job in listed] == ["refit"]
+        assert [job["kind"] for job in listed] == ["train", "refit"]
 
     def test_validate_says_what_a_config_can_hold(self, app: Flask) -> None:
         answer = post(app, "/validate", {"config": shapes.CONFIG}).json

@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-INGEST = Ingest(lambda: ("LOC", "MISC", "ORG", "PER"))
+INGEST = Ingest(lambda *_: ("LOC", "MISC", "ORG", "PER"))
 
 
 def deliver(store: Store, *payloads: Any, received_at: datetime | None = None) -> None:

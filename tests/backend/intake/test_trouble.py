@@ -14,7 +14,7 @@ from backend.store.events import list_events, process_events, store_events
 from tests.support.payload_shapes import events
 from tests.support.trouble import NAMES, replaced, string_leaves
 
-INGEST = Ingest(lambda: ("LOC", "MISC", "ORG", "PER"))
+INGEST = Ingest(lambda *_: ("LOC", "MISC", "ORG", "PER"))
 SHAPES = {f"{number}-{each['action']}": each for number, each in enumerate(events())}
 HOSTILE = [NAMES[name] for name in ("nothing", "lone surrogate", "NUL", "long")]
 

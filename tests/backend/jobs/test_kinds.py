@@ -27,6 +27,7 @@ ASK: dict[Kind, Callable[[Session, ProjectRecord], int]] = {
     Kind.RECONSIDER: kinds.queue_reconsider,
     Kind.ACCEPT: partial(kinds.queue_accept, max_error="0.02", promise="all", who="me"),
     Kind.WITHDRAW: partial(kinds.queue_withdraw, reason="asked for"),
+    Kind.TRAIN: partial(kinds.queue_train, who="me"),
 }
 
 
@@ -58,6 +59,7 @@ def test_a_kind_waits_once_for_a_project_and_runs_once(kind: Kind, tmp_path: Pat
             payloads = [each.payload for each in list_jobs(session)]
         expected: dict[Kind, dict[str, str]] = {
             Kind.REFIT: {"reason": "asked for"},
+            Kind.TRAIN: {"who": "me"},
             Kind.RESCORE: {"model": "ab"},
             Kind.WITHDRAW: {"reason": "asked for"},
             Kind.ACCEPT: {"max_error": "0.02", "promise": "all", "who": "me", "dry_run": ""},

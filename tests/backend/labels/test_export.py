@@ -222,7 +222,7 @@ def test_a_mark_of_doubt_never_comes_out(store: Store) -> None:
         "project": {"id": 7, "label_config": CONFIG, "title": "t", "sampling": "Uniform sampling"},
     }
     store_event(store, event)
-    assert process_events(store, Ingest(lambda: ("PER", "LOC")).process, worker="w") == 1
+    assert process_events(store, Ingest(lambda *_: ("PER", "LOC")).process, worker="w") == 1
     for arguments, label in ([], "Person"), (["--classes"], "PER"):
         out = run(store, "--project", "7", *arguments)
         assert json.loads(out.stdout)["label"] == [{"start": 0, "end": 4, "text": "Anna", "labels": [label]}]

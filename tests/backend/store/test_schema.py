@@ -55,6 +55,9 @@ LATER = {
     "acceptances",
     "accepted_tasks",
     "shadow_acceptances",
+    "project_models",
+    "model_files",
+    "model_chunks",
 }
 
 

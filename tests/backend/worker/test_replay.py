@@ -50,7 +50,9 @@ class Workers:
     """The process that makes workers."""
 
     def __init__(self, directory: Path) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURESPAN_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURESPAN_")} | {
+            "SURESPAN_LEARN": "off"
+        }
         self._log = (directory / "workers.log").open("wb")
         self._process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests/support/replay_worker.py")],

@@ -7,18 +7,17 @@ import pytest
 
 import conformal
 from backend.domain.records import TextSpan
-from backend.tagger.entity_f1 import EntityCounter
+from backend.tagger.entity_f1 import EntityCounter, entity_f1
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.linear.chains import build_chains
 from backend.tagger.linear.fitting import Recipe
 from backend.tagger.linear.learning import Learnt, learn
 from backend.tagger.linear.saved import load_base
 from backend.tagger.linear.tagger import LinearTagger
-from backend.tagger.linear.training_run import entity_f1
 from backend.tagger.readers import LabelledText
 from conformal.labels import LabelSpace
 from conformal.trellis.forward import log_probability, run_forward
-from tests.backend.tagger.linear.toy import toy_texts
+from tests.support.toy_texts import toy_texts
 
 
 def same(one: Learnt, other: Learnt) -> bool:

@@ -25,7 +25,7 @@ from backend.tagger.tagger import Tagger
 from backend.tagger.training_data import Material
 from backend.tagger.training_texts import fingerprints
 from conformal.labels import LabelSpace
-from tests.backend.tagger.linear.toy import toy_texts
+from tests.support.toy_texts import toy_texts
 
 TEXTS = [one.text for one in toy_texts(12, seed=8)]
 
