@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from backend.calibration import score_labels
+from backend.calibration import score_labels, score_rows
 from backend.domain.records import EntityRow
 from backend.errors import StoreBusy
 from backend.prediction.scoring import ScoredUnit
@@ -81,13 +81,13 @@ def test_a_label_that_fails_is_set_aside_and_the_others_are_scored(
 def test_rows_that_the_database_refuses_are_written_one_by_one(
     store: Store, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = score_labels.entity_rows
+    real = score_rows.entity_rows
 
     def doubled(item: ScoredUnit) -> list[EntityRow]:
         rows = real(item)
         return (rows or [EntityRow(0, 1, "PER", 0.5, 0.5, 1.0, 1.0)]) * 2 if len(item.tokens) > 10 else rows
 
-    monkeypatch.setattr(score_labels, "entity_rows", doubled)
+    monkeypatch.setattr(score_rows, "entity_rows", doubled)
     long = f"{TEXT} And then some more words, which make it long."
     store_events(store, [labelled(n, long if n == 3 else f"{TEXT} {n}", [(0, 4, "Person")]) for n in range(6)])
     worker = make_worker()
