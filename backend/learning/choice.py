@@ -1,4 +1,4 @@
-"""Whether a trained model takes the place of the one that serves a project (METHODS 13.2, 13.3).
+"""Whether a trained model takes the place of the one that serves a project (METHODS 13.4).
 
 Which is better is asked of labels that were drawn for it beforehand and that neither learnt from; whether there is
 enough to calibrate by is asked of counts. So nothing that calibrates a model has chosen it.

@@ -1,7 +1,7 @@
 """The labels of a project in parts: what a model learns from, what models are chosen by, what is left to neither.
 
 The part to choose by is drawn by a hash of the task alone, once for all models of the project: none of them has learnt
-from it, and it never calibrates any (METHODS 13.3).
+from it, and it never calibrates any (METHODS 13.4).
 """
 
 from __future__ import annotations

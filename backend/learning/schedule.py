@@ -1,4 +1,4 @@
-"""When a project's model is trained by itself: at 20, 40, 80, ... labels that a model may learn from (METHODS 13.2).
+"""When a project's model is trained by itself: at 20, 40, 80, ... labels that a model may learn from (METHODS 13.9).
 
 The steps double, so each model gets as many labels afterwards as it was trained on, and all trainings together cost
 about twice the last one. Decided by counts alone, never by what the labels say.

@@ -46,12 +46,10 @@ def teach_labels(project: object) -> str:
     """Say what to do about labels that the model does not know.
 
     >>> teach_labels(7)
-    'Label about twenty tasks, then run `surespan train --project 7 --out DIR` and serve with SURESPAN_MODEL=DIR.'
+    'Label about twenty tasks: a model is trained from them; or run `surespan train --project 7 --serve`.'
     """
-    return (
-        f"Label about twenty tasks, then run `surespan train --project {project} --out DIR` and serve with "
-        "SURESPAN_MODEL=DIR."
-    )
+    asked = f"surespan train --project {project} --serve"
+    return f"Label about twenty tasks: a model is trained from them; or run `{asked}`."
 
 
 ADAPTIVE_REMARK = (
