@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.backend.tagger.linear.toy import toy_texts
 
 from backend.calibration.promotion import add_model, promote
 from backend.domain.project_model import ProjectModel
@@ -30,6 +29,7 @@ from backend.tagger.readers import read_labelled
 from backend.worker.worker import Worker
 from tests.support.own_models import config_of, learn_own
 from tests.support.paths import SAMPLE
+from tests.support.toy_texts import toy_texts
 
 UID = "7.1"
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)

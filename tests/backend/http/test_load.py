@@ -18,11 +18,12 @@ import pytest
 from sqlalchemy.orm import Session
 
 from backend.calibration.refit import refit
-from backend.domain.records import AnnotationRecord, Draw, SequenceScores
+from backend.calibration.score_rows import error_row, unit_rows
+from backend.domain.records import AnnotationRecord, Draw
 from backend.labelstudio.config import parse_config
 from backend.prediction.scoring import ScoredText, score_labelled
 from backend.store import Store
-from backend.store.calibration import record_scores
+from backend.store.calibration import record_units
 from backend.store.events import load_event
 from backend.store.labels import record_annotation
 from backend.store.projects import ensure_model, ensure_project, ensure_task
@@ -119,16 +120,15 @@ def confirm(session: Session, project: int, model: int, number: int, scored: Sco
     task = ensure_task(session, project, external_id=f"L{number}", text=scored.tagged.text, draw=draw)
     change = record_annotation(session, task.id, AnnotationRecord(10_000 + number, datetime.now(UTC), ()))[0]
     assert change.label is not None
-    ranks = scored.scores
-    record_scores(
+    record_units(
         session,
         project,
         model_id=model,
         task_id=task.id,
         label_revision=change.label.revision,
-        stratum=scored.cell,
+        units=unit_rows(scored),
         evidence="blind",
-        scores=SequenceScores(-ranks.log_probability, float(ranks.rank or np.inf), ranks.cumulative),
+        errors=error_row(scored),
     )
 
 
