@@ -58,7 +58,7 @@ def test_a_project_with_labels_of_its_own(start_service: ServiceFactory, make_pr
     number = str(work.id)
     said = surespan(running, "connect", "--project", number, "--backend-url", running.url, "--yes")
     assert "Labels Drug, Symptom are not known to the model: tasks come blank. Label about twenty tasks" in said
-    assert f"surespan train --project {number} --out DIR" in said
+    assert f"surespan train --project {number} --serve" in said
 
     running.wait_for_jobs(work)
     shown = wait_for(lambda: predictions(work, "blank@"), "every task has its empty prediction")

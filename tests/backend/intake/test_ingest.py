@@ -66,7 +66,7 @@ def test_every_kind_of_event_is_processed(store: Store) -> None:
         skipped = [each.action for each in list_events(session, "skipped")]
         assert skipped == ["SOMETHING_OF_NEXT_YEAR"]
         jobs = session.execute(sa.select(Job.key)).scalars().all()
-        assert sorted(jobs) == [f"reconsider:{UID}", f"refit:{UID}"]
+        assert sorted(jobs) == [f"reconsider:{UID}", f"refit:{UID}", f"train:{UID}"]
         project = find_project(session, "31")
         assert project is not None
         assert (project.uid, project.title) == (UID, "Letters")

@@ -20,6 +20,7 @@ from backend.calibration.schedule import last_fit, queue_due_refit, refit_is_due
 from backend.cli import main
 from backend.domain.records import Draw, Served
 from backend.errors import NotFound
+from backend.jobs.kinds import Kind
 from backend.models.loading import ModelLoader
 from backend.models.views import Views
 from backend.settings import Settings, load_settings
@@ -235,9 +236,7 @@ def test_a_failing_job_is_tried_again_and_one_without_a_project_is_not(
 
 
 def test_every_kind_of_job_has_its_handler() -> None:
-    assert set(HANDLERS) == {
-        "accept", "publish", "reconsider", "refit", "rescore", "second-looks", "sync", "withdraw",
-    }  # fmt: skip
+    assert set(HANDLERS) == set(Kind)
 
 
 @pytest.mark.parametrize(
