@@ -4,7 +4,8 @@
 
 Reads BC5CDR, CrossNER and CoNLL++ in DIR (or in $SURESPAN_TEST_DATA); skipped without. Learners: `linear` (ours, with
 the bundled network's knowledge), `plain` (ours without it), `crfsuite` (python-crfsuite on the same tokens; skipped if
-it is not installed), `network` (today's network, begun with the bundled weights), `bundled` (as it is, CoNLL++ only).
+it is not installed), `network` (today's network, begun with the bundled weights), `bundled` (as it is, CoNLL++ only),
+`spacy` (its convolutional network from a blank model, on the same tokens; it has no probabilities, so F1 alone).
 Every learner gets the first n training sentences of a random order and nothing else; test sentences are drawn once.
 
 Entity F1 of the best labeling; log-loss of a sentence in nats; mean size of the sets that cover 0.80 and 0.95:
@@ -70,8 +71,19 @@ class Task:
     test: list[LabelledText]
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What is printed of one learner, one size and one order."""
+
+    f1: float
+    loss: float
+    size_80: float
+    size_95: float
+    seconds: float
+
+
 Answers = tuple[list[tuple[Token, ...]], list[Potentials], float]  # tokens, chains, processor seconds
-Learner = Callable[[Task], Answers]
+Learner = Callable[[Task], Answers | Figures]  # figures at once where there are no chains
 
 
 def _tagged(tagger: Tagger, task: Task, seconds: float) -> Answers:
@@ -185,28 +197,73 @@ def crfsuite(task: Task) -> Answers:
     return every, chains, seconds
 
 
+def spacy(task: Task) -> Figures:
+    """spaCy's network from a blank model; a tenth of the texts says when to stop: after 600 updates without gain."""
+    import spacy as peer
+    from spacy.tokens import Doc
+    from spacy.training import Example, iob_to_biluo
+
+    nlp = peer.blank("en")
+
+    def document(text: str) -> Doc:
+        tokens = tokenize(text)
+        words = token_texts(text, tokens)
+        after = [token.start for token in tokens[1:]] + [len(text)]
+        return Doc(nlp.vocab, words=words, spaces=[end > token.end for token, end in zip(tokens, after, strict=True)])
+
+    def example(text: LabelledText) -> Example:
+        tokens, doc = tokenize(text.text), document(text.text)
+        aligned = to_token_spans(text.spans, tokens, text=text.text)
+        tags = ["O"] * len(tokens)
+        for start, end, label in aligned.spans:
+            tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+        return Example.from_dict(doc, {"entities": iob_to_biluo(tags)})
+
+    def f1(texts: Sequence[LabelledText]) -> float:
+        counter = EntityCounter()
+        for text, doc in zip(texts, nlp.pipe([document(text.text) for text in texts], batch_size=64), strict=True):
+            aligned = to_token_spans(text.spans, tokenize(text.text), text=text.text)
+            missed = [("?", k, item.span.label) for k, item in enumerate(aligned.inexpressible)]
+            counter.add([*aligned.spans, *missed], [(ent.start, ent.end, ent.label_) for ent in doc.ents])
+        return counter.total.f1
+
+    recogniser = nlp.add_pipe("ner")
+    for label in task.space.classes:
+        recogniser.add_label(label)
+    rng = np.random.default_rng(7)
+    order = rng.permutation(len(task.train))
+    held = [task.train[i] for i in order[: max(1, len(order) // 10)]]
+    examples = [example(task.train[i]) for i in order[max(1, len(order) // 10) :]]
+    begun = time.process_time()
+    peer.util.fix_random_seed(7)
+    optimizer = nlp.initialize(lambda: examples)
+    best, kept, updates, last = -1.0, nlp.to_bytes(), 0, 0
+    while updates < 4_000 and updates - last < 600:
+        for batch in peer.util.minibatch([examples[i] for i in rng.permutation(len(examples))], 8):
+            nlp.update(batch, sgd=optimizer, drop=0.1)
+            updates += 1
+        score = f1(held)
+        if score > best:
+            best, kept, last = score, nlp.to_bytes(), updates
+    nlp.from_bytes(kept)
+    seconds = time.process_time() - begun
+    return Figures(f1(task.test), np.nan, np.nan, np.nan, seconds)
+
+
 LEARNERS: dict[str, Learner] = {
     "linear": linear,
     "plain": plain,
     "crfsuite": crfsuite,
     "network": network,
     "bundled": bundled,
+    "spacy": spacy,
 }
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What is printed of one learner, one size and one order."""
-
-    f1: float
-    loss: float
-    size_80: float
-    size_95: float
-    seconds: float
-
-
-def measure(task: Task, answers: Answers, *, split: np.random.Generator) -> Figures:
+def measure(task: Task, answers: Answers | Figures, *, split: np.random.Generator) -> Figures:
     """Return F1, log-loss and set sizes."""
+    if isinstance(answers, Figures):
+        return answers
     every, chains, seconds = answers
     counter = EntityCounter()
     scores = np.full(len(chains), np.nan)
