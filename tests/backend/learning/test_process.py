@@ -25,6 +25,8 @@ from tests.support.paths import ROOT
 from tests.support.toy_texts import toy_texts
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.heavy
+
 PARTS = Parts(toy_texts(40, seed=1), toy_texts(20, seed=2), {})
 
 

@@ -34,6 +34,8 @@ from tests.support.payload_shapes import project_object
 from tests.support.toy_texts import toy_texts
 from tests.support.workers import MakeWorker, labelled
 
+pytestmark = pytest.mark.heavy
+
 CONFIG = config_of("Drug", "Symptom")
 TEXTS = toy_texts(400, seed=5)
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)

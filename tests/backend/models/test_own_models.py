@@ -106,6 +106,7 @@ def test_two_projects_with_different_labels_are_served_by_one_process_at_once(
     assert service_of(app).views.models.loaded == 2
 
 
+@pytest.mark.heavy
 def test_eight_projects_with_models_of_their_own_take_the_memory_of_a_few(
     make_app: MakeApp, store: Store, settings: Settings, tmp_path: Path
 ) -> None:
