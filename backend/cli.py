@@ -15,7 +15,7 @@ _COMMANDS = {
     "calibrate": ("calibrate", "Load labelled files as calibration labels."),
     "connect": ("connect", "Connect a Label Studio project to this service."),
     "db": ("db", "Upgrade, check or copy the database."),
-    "demo": ("demo", "Run Label Studio, the backend and a sample project on this machine."),
+    "demo": ("demo", "Run Label Studio, the backend and two sample projects on this machine."),
     "disconnect": ("disconnect", "Undo what connect did to a project."),
     "doctor": ("doctor", "Say what is wrong with a set-up, and how to fix it."),
     "evaluate": ("evaluate", "Try every method on labelled files: tables, plots, a recommendation."),

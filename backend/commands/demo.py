@@ -1,4 +1,4 @@
-"""`surespan demo`: Label Studio, the backend and a sample project on this machine."""
+"""`surespan demo`: Label Studio, the backend and two sample projects on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from backend.demo.screen import Screen
 @click.option("--install-only", is_flag=True, help="Only install Label Studio; start nothing.")
 @reported
 def command(*, port: int, backend_port: int, directory: Path, reset: bool, once: bool, install_only: bool) -> None:
-    """Run Label Studio, the backend and a sample project on this machine.
+    """Run Label Studio, the backend and two sample projects on this machine.
 
     The first time installs Label Studio into an environment of its own (.surespan/label-studio-...). Ctrl-C stops
     everything; the next start continues where this one stopped.

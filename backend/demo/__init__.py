@@ -1,1 +1,1 @@
-"""The demonstration: a real Label Studio, the backend and a sample project on one machine."""
+"""The demonstration: a real Label Studio, the backend and two sample projects on one machine."""

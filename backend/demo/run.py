@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -14,11 +14,11 @@ from backend.demo.errors import DemoError
 from backend.demo.install import install_label_studio
 from backend.demo.label_studio import START_SECONDS, start_label_studio
 from backend.demo.processes import LOOPBACK, Child, is_free
-from backend.demo.sample import SampleProject
+from backend.demo.sample import KITCHEN, NAMES, Sample, SampleProjects
 from backend.demo.screen import Screen
 from backend.demo.service import START_SECONDS as SERVICE_SECONDS
 from backend.demo.service import connect, service_variables, start_service, wait_until_published
-from backend.demo.state import load_state, remember_project, sole_use
+from backend.demo.state import load_state, save_state, sole_use
 
 
 @dataclass(frozen=True)
@@ -76,25 +76,33 @@ def _run(plan: Plan, screen: Screen, stack: ExitStack) -> None:
         service.wait_until_up(SERVICE_SECONDS, progress=progress)
     with screen.working("starting Label Studio") as progress:
         server.wait_until_up(START_SECONDS, progress=progress)
-    with closing(SampleProject(url, state.token)) as sample:
-        number = state.project
-        if number is None or not sample.exists(number):
-            with screen.working("making the sample project"):
-                number = sample.create()
-                state = remember_project(plan.directory, state, number)
-            screen.say(f"Created project {number} with texts in nine languages.")
-        with screen.working("connecting it"):
-            said = connect(plan.directory, variables, number)
-        screen.connected(said)
-        uid = sample.uid(number)
+    with closing(SampleProjects(url, state.token)) as samples:
+        names = _existing(screen, samples, state.project, NAMES)
+        state = save_state(plan.directory, replace(state, project=names))
+        kitchen = _existing(screen, samples, state.kitchen, KITCHEN)
+        state = save_state(plan.directory, replace(state, kitchen=kitchen))
+        uids = {number: samples.uid(number) for number in (names, kitchen)}
+        for number in uids:
+            with screen.working(f"connecting project {number}"):
+                said = connect(plan.directory, variables, number)
+            screen.connected(said)
         with screen.working("predicting (the first time compiles the decoder, half a minute)") as progress:
-            wait_until_published(variables, uid, url=service.url, progress=progress)
-            predicted = sample.retrieve_predictions(number)
-    screen.ready(
-        url, state, backend=service.url, project=number, uid=uid, predicted=predicted, directory=plan.directory
-    )
+            for uid in uids.values():
+                wait_until_published(variables, uid, url=service.url, progress=progress)
+            predicted = samples.retrieve_predictions(names)
+    screen.ready(url, state, backend=service.url, uid=uids[names], predicted=predicted, directory=plan.directory)
     if not plan.once:
         _watch([server, service])
+
+
+def _existing(screen: Screen, samples: SampleProjects, number: int | None, sample: Sample) -> int:
+    """Return the number of a sample project, made now unless it is there."""
+    if number is not None and samples.exists(number):
+        return number
+    with screen.working("making a sample project"):
+        made = samples.create(sample)
+    screen.say(f"Created project {made} with {sample.contents}.")
+    return made
 
 
 def _check_ports(plan: Plan) -> None:

@@ -1,8 +1,9 @@
-"""The sample project: about a hundred short texts in nine languages, written for this purpose."""
+"""The sample projects: short texts written for this purpose, in nine languages and about cooking."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -11,9 +12,27 @@ import httpx
 from backend.demo.errors import DemoError
 from backend.labelstudio.client import project_uid
 
-TITLE = "Surespan demo"
-DESCRIPTION = "Short texts in nine languages. The best labeling is filled in; amber spans need a look."
-LABEL_CONFIG = """<View>
+
+@dataclass(frozen=True)
+class Sample:
+    """A project to be made: what it is called, its labels, the file of its texts, and how it is spoken of."""
+
+    title: str
+    description: str
+    label_config: str
+    file: str
+    contents: str
+
+    def texts(self) -> list[dict[str, Any]]:
+        """Return its texts, in an order that was drawn by lot."""
+        lines = resources.files("backend.demo").joinpath(self.file).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+NAMES = Sample(
+    "Surespan demo",
+    "Short texts in nine languages. The best labeling is filled in; amber spans need a look.",
+    """<View>
   <Labels name="label" toName="text">
     <Label value="PER" background="#e6194b"/>
     <Label value="ORG" background="#4363d8"/>
@@ -22,21 +41,38 @@ LABEL_CONFIG = """<View>
   </Labels>
   <Text name="text" value="$text"/>
 </View>
-"""
+""",
+    "texts.jsonl",
+    "texts in nine languages",
+)
+KITCHEN = Sample(
+    "Kitchen notes: labels of your own",
+    "Labels that no model knows yet: tasks come blank until a model has learnt them from yours.",
+    """<View>
+  <Labels name="label" toName="text">
+    <Label value="Ingredient" background="#3cb44b"/>
+    <Label value="Tool" background="#4363d8"/>
+    <Label value="Dish" background="#e6194b"/>
+  </Labels>
+  <Text name="text" value="$text"/>
+</View>
+""",
+    "kitchen.jsonl",
+    "notes from a kitchen, whose labels no model knows yet",
+)
 
 
 def sample_texts() -> list[dict[str, Any]]:
-    """Return the texts, each with its language, in an order that was drawn by lot.
+    """Return the texts of the first project, each with its language.
 
     >>> sorted({each["language"] for each in sample_texts()})
     ['de', 'en', 'es', 'fr', 'it', 'nl', 'pl', 'pt', 'ru']
     """
-    lines = resources.files("backend.demo").joinpath("texts.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return NAMES.texts()
 
 
-class SampleProject:
-    """The sample project on a Label Studio server, reached with the first user's token."""
+class SampleProjects:
+    """The sample projects on a Label Studio server, reached with the first user's token."""
 
     def __init__(self, url: str, token: str) -> None:
         headers = {"Authorization": f"Token {token}"}
@@ -50,19 +86,19 @@ class SampleProject:
         """Return whether the project is (still) there."""
         return self._client.get(f"/api/projects/{number}/").status_code == 200
 
-    def create(self) -> int:
-        """Make the project with its texts and return its number.
+    def create(self, sample: Sample) -> int:
+        """Make a project with its texts and return its number.
 
         Tasks are given out at random, so that every label may calibrate.
         """
         body = {
-            "title": TITLE,
-            "description": DESCRIPTION,
-            "label_config": LABEL_CONFIG,
+            "title": sample.title,
+            "description": sample.description,
+            "label_config": sample.label_config,
             "sampling": "Uniform sampling",
         }
         number = int(self._call("POST", "/api/projects/", body)["id"])
-        self._call("POST", f"/api/projects/{number}/import", [{"data": each} for each in sample_texts()])
+        self._call("POST", f"/api/projects/{number}/import", [{"data": each} for each in sample.texts()])
         return number
 
     def retrieve_predictions(self, number: int) -> int:

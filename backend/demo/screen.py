@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from backend.demo.service import ALPHA, LABELS_TO_REFIT
+from backend.demo.service import ALPHA, BLIND, LABELS_TO_REFIT
 from backend.demo.state import DemoState
+from backend.learning.schedule import FIRST
 
 # Points are separated by blank lines; within one, lines are joined.
 _POINTS = """
@@ -31,6 +32,13 @@ is alpha = {alpha}.
 The page of the project shows whether the sets keep their promise: coverage by language and length, set sizes, evidence,
 thresholds. It asks for a name and a password of its own, below.
 """.strip().split("\n\n")
+_KITCHEN = """
+Its labels (Ingredient, Tool, Dish) are known to no model, so tasks come blank. Label about {labels} of them: a model is
+trained from {first}, one in four is kept to test it. Some seconds later the open tasks come with your labels filled in.
+Or press Start Training earlier: Settings, Model, the menu of the backend.
+"""
+# How many that is, because blank tasks that were drawn for it are never learnt from.
+_TO_LABEL = round(FIRST / (1.0 - float(BLIND)))
 
 
 class Screen:
@@ -58,13 +66,11 @@ class Screen:
         for line in said:
             self._console.print(f"  [dim]{escape(line)}[/dim]", soft_wrap=True)
 
-    def ready(
-        self, url: str, state: DemoState, *, backend: str, project: int, uid: str, predicted: int, directory: Path
-    ) -> None:
+    def ready(self, url: str, state: DemoState, *, backend: str, uid: str, predicted: int, directory: Path) -> None:
         """Say where everything is and what to look at."""
         show = self._console.print
         self._console.rule("Surespan demo", style="dark_orange")
-        show(f"Open    [bold]{url}/projects/{project}/data[/bold]", soft_wrap=True)
+        show(f"Open    [bold]{url}/projects/{state.project}/data[/bold]", soft_wrap=True)
         show(f"Log in  [bold]{state.username}[/bold]   password [bold]{escape(state.password)}[/bold]")
         show("\n[bold]What to look at[/bold]")
         table = Table.grid(padding=(0, 1))
@@ -72,6 +78,9 @@ class Screen:
             words = point.format(predicted=predicted, labels=LABELS_TO_REFIT, alpha=ALPHA)
             table.add_row(f"{number}.", " ".join(words.split()))
         show(table)
+        show("\n[bold]Labels of your own[/bold]")
+        show(f"Open    [bold]{url}/projects/{state.kitchen}/data[/bold]", soft_wrap=True)
+        show(" ".join(_KITCHEN.format(labels=_TO_LABEL, first=FIRST).split()))
         show(f"\nPage    [bold]{backend}/dashboard/projects/{uid}[/bold]", soft_wrap=True)
         show(f"        name [bold]{state.service_user}[/bold]   password [bold]{escape(state.service_password)}[/bold]")
         show(

@@ -18,6 +18,7 @@ from backend.demo.state import DemoState
 START_SECONDS = 120.0
 # So that a newcomer sees the loop close: at alpha = 0.05 a threshold is finite from 19 labels on.
 ALPHA, LABELS_TO_REFIT = "0.05", 20
+BLIND = "0.25"  # usually one in ten; here enough of them for a guarantee of one's own
 _OURS = ("SURESPAN_", "LABEL_STUDIO_", "BASIC_AUTH_")
 _OURS_EXACTLY = {"MODEL_DIR", "PORT", "WORKERS", "THREADS", "LOG_LEVEL"}
 
@@ -37,8 +38,7 @@ def service_variables(directory: Path, state: DemoState, *, url: str, port: int)
         "LABEL_STUDIO_URL": url,
         "LABEL_STUDIO_API_KEY": state.token,
         "SURESPAN_ALPHA": ALPHA,
-        # Usually one in ten; here enough of them for a guarantee of one's own.
-        "SURESPAN_BLIND": "0.25",
+        "SURESPAN_BLIND": BLIND,
         "SURESPAN_N_MIN": str(LABELS_TO_REFIT),
         "SURESPAN_REFIT_EVERY_LABELS": str(LABELS_TO_REFIT),
     }

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _FILE, _LOCK = "demo.json", "demo.lock"
 
 @dataclass(frozen=True)
 class DemoState:
-    """Names, secrets and the number of the sample project (None before it was made)."""
+    """Names, secrets and the numbers of the sample projects (None before they were made)."""
 
     username: str
     password: str
@@ -32,6 +32,7 @@ class DemoState:
     service_password: str
     webhook_secret: str
     project: int | None = None
+    kitchen: int | None = None
 
     @property
     def account(self) -> Account:
@@ -55,8 +56,7 @@ def load_state(directory: Path) -> DemoState:
             service_password=secrets.token_urlsafe(18),
             webhook_secret=secrets.token_urlsafe(18),
         )
-        save_state(directory, state)
-        return state
+        return save_state(directory, state)
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return DemoState(**found)
@@ -64,19 +64,13 @@ def load_state(directory: Path) -> DemoState:
         raise DemoError(f"expected the demo's own notes in {path}, got something else: start with --reset") from None
 
 
-def save_state(directory: Path, state: DemoState) -> None:
-    """Write the state: all of it or nothing."""
+def save_state(directory: Path, state: DemoState) -> DemoState:
+    """Write the state, all of it or nothing, and return it."""
     fresh = directory / (_FILE + ".new")
     with open(fresh, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         json.dump(asdict(state), file, indent=1)
     fresh.replace(directory / _FILE)
-
-
-def remember_project(directory: Path, state: DemoState, project: int) -> DemoState:
-    """Return the state with the sample project's number, written down."""
-    changed = replace(state, project=project)
-    save_state(directory, changed)
-    return changed
+    return state
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,14 @@ from tests.support.waiting import wait_for
 
 READY = "What to look at"
 SECONDS = 300.0
+# How somebody may label the notes from the kitchen.
+KITCHEN = re.compile(
+    r"""\b(?:(?P<Dish>onion.soup|apple.cake|fried.rice|potato.salad|pancakes|risotto|goulash|omelette|crumble)
+    |(?P<Tool>bowl|(?:frying.)?pan|grater|whisk|saucepan|knife|(?:wooden.)?spoon|sieve|spatula|fork|lid|oven)
+    |(?P<Ingredient>eggs?|butter|onions?|cheese|garlic|cream|stock|tomatoes|flour|sugar|potatoes|salt|carrots?|rice
+    |pepper|oil|apples|milk|lemon))\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 class Demo(NamedTuple):
@@ -38,10 +47,35 @@ class Demo(NamedTuple):
     def notes(self) -> dict[str, Any]:
         return dict(json.loads((self.directory / "demo.json").read_text(encoding="utf-8")))
 
-    def api(self, path: str, **params: Any) -> Any:
+    def api(self, path: str, body: Any = None, **params: Any) -> Any:
+        """Call Label Studio: GET, or POST with a body."""
         headers = {"Authorization": f"Token {self.notes()['token']}"}
-        url = f"http://127.0.0.1:{self.port}{path}"
-        return httpx.get(url, headers=headers, params=params, timeout=60.0, trust_env=False).raise_for_status().json()
+        url, method = f"http://127.0.0.1:{self.port}{path}", "GET" if body is None else "POST"
+        answer = httpx.request(method, url, headers=headers, params=params, json=body, timeout=60.0, trust_env=False)
+        return answer.raise_for_status().json()
+
+    def label(self, task: dict[str, Any]) -> None:
+        """Label a note from the kitchen, as its editor would."""
+        text = task["data"]["text"]
+        found = [
+            {
+                "id": f"r{match.start()}",
+                "from_name": "label",
+                "to_name": "text",
+                "type": "labels",
+                "origin": "manual",
+                "value": {"start": match.start(), "end": match.end(), "text": match[0], "labels": [match.lastgroup]},
+            }
+            for match in KITCHEN.finditer(text)
+        ]
+        self.api(f"/api/tasks/{task['id']}/annotations/", {"result": found, "lead_time": 1.0})
+
+    def own_labels(self) -> set[str]:
+        """The labels in predictions that a model of the kitchen's own has made for tasks that nobody has labelled."""
+        tasks = self.api("/api/tasks/", project=self.notes()["kitchen"], page_size=200, fields="all")["tasks"]
+        made = [each for task in tasks if not task["total_annotations"] for each in task["predictions"]]
+        regions = [region for each in made if each["model_version"].startswith("project-") for region in each["result"]]
+        return {label for region in regions if region["from_name"] == "label" for label in region["value"]["labels"]}
 
 
 @contextmanager
@@ -95,6 +129,17 @@ def test_the_demo_stands_stops_and_goes_on(demo: Demo, tmp_path: Path) -> None:
         project = demo.api(f"/api/projects/{notes['project']}/")
         assert project["sampling"] == "Uniform sampling"
         assert project["model_version"].endswith("+cal.0")
+
+        assert f"http://127.0.0.1:{demo.port}/projects/{notes['kitchen']}/data" in said
+        kitchen = demo.api("/api/tasks/", project=notes["kitchen"], page_size=200, fields="all")["tasks"]
+        shown = [each for task in kitchen for each in task["predictions"]]
+        assert len(shown) == len(kitchen)
+        assert not any(each["result"] for each in shown), "all are blank"
+        for task in kitchen[: len(kitchen) * 2 // 3]:
+            demo.label(task)
+        wait_for(
+            lambda: demo.own_labels() == {"Ingredient", "Tool", "Dish"}, "open tasks come with the labels of their own"
+        )
 
         again = subprocess.run(demo.command("--once"), cwd=ROOT, capture_output=True, text=True, check=False)
         assert again.returncode == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,9 @@ from backend.demo import guard
 from backend.demo.errors import DemoError
 from backend.demo.install import LABEL_STUDIO_VERSION, empty_database, install_label_studio, label_studio_command
 from backend.demo.processes import Child, free_port, is_free
-from backend.demo.sample import LABEL_CONFIG, sample_texts
+from backend.demo.sample import KITCHEN, NAMES, sample_texts
 from backend.demo.service import service_variables
-from backend.demo.state import load_state, remember_project, sole_use
+from backend.demo.state import load_state, save_state, sole_use
 from backend.demo.variables import Account, label_studio_variables
 from backend.labelstudio.config import parse_config
 from tests.support.waiting import wait_for
@@ -47,15 +49,32 @@ def test_texts_are_in_nine_languages_and_of_many_lengths() -> None:
 
 
 def test_the_label_config_takes_every_class_of_the_bundled_model() -> None:
-    target = parse_config(LABEL_CONFIG).target(("LOC", "MISC", "ORG", "PER"))
+    target = parse_config(NAMES.label_config).target(("LOC", "MISC", "ORG", "PER"))
     assert set(target.labels) == {"LOC", "MISC", "ORG", "PER"}
     assert target.flag is None  # connecting adds it, and shows how
 
 
+def test_the_second_project_has_labels_that_no_model_knows_and_varied_texts() -> None:
+    target = parse_config(KITCHEN.label_config).target(("LOC", "MISC", "ORG", "PER"))
+    assert target.blank
+    assert target.unknown == ("Ingredient", "Tool", "Dish")
+    texts = [each["text"] for each in KITCHEN.texts()]
+    assert 50 <= len(set(texts)) == len(texts) <= 80
+    assert len({text.split()[0] for text in texts}) > len(texts) / 2
+
+
+def test_notes_of_a_demo_without_the_second_project_can_be_read(tmp_path: Path) -> None:
+    state = load_state(tmp_path)
+    (notes,) = tmp_path.iterdir()
+    earlier = {name: value for name, value in asdict(state).items() if name != "kitchen"} | {"project": 7}
+    notes.write_text(json.dumps(earlier), encoding="utf-8")
+    assert load_state(tmp_path) == replace(state, project=7, kitchen=None)
+
+
 def test_notes_survive_and_are_for_their_owner_only(tmp_path: Path) -> None:
     first = load_state(tmp_path)
-    assert remember_project(tmp_path, first, 7).project == 7
-    assert load_state(tmp_path) == remember_project(tmp_path, first, 7)
+    changed = save_state(tmp_path, replace(first, project=7, kitchen=8))
+    assert load_state(tmp_path) == changed == replace(first, project=7, kitchen=8)
     (notes,) = tmp_path.iterdir()
     assert stat.S_IMODE(notes.stat().st_mode) == 0o600
     (tmp_path / "other").mkdir()
