@@ -8,6 +8,7 @@ order in which events are processed (docs/decisions/0007-ingest.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
@@ -21,11 +22,22 @@ from backend.domain.streams import draw_unshown
 from backend.domain.target import Target, TextTag
 from backend.errors import InvalidLabelConfig
 from backend.jobs.kinds import queue_refit, queue_train
+from backend.labels.label_sets import note_labels
 from backend.labelstudio.annotations import control_of, matches_text, read_annotation, read_id
 from backend.labelstudio.config import LabelConfig, parse_config
-from backend.labelstudio.payloads import InvalidPayload, describe_kind, is_url, join_uid, kind_of, read_tasks, read_time
+from backend.labelstudio.payloads import (
+    START_TRAINING,
+    InvalidPayload,
+    describe_kind,
+    is_url,
+    join_uid,
+    kind_of,
+    read_tasks,
+    read_time,
+)
 from backend.store.acceptance import is_accepted, name_annotation
 from backend.store.batches import NewTask, ensure_tasks
+from backend.store.engine import database_now
 from backend.store.events import EventOutcome, append_events
 from backend.store.labels import delete_annotation, delete_tasks, lock_annotated, record_annotation
 from backend.store.projects import ensure_project, ensure_task, find_project, list_task_versions
@@ -141,12 +153,22 @@ class Ingest:
             project = ensure_project(session, uid if known is None else known.uid, title=title, label_config=config)
             if as_of is not None:
                 set_state(session, project.id, HEARD, {"updated_at": as_of.isoformat()})
+            self._note_labels(session, project, as_of)
         assert project is not None  # noqa: S101 - found or made
         source = "webhook" if _source(event) is None else "sync"
         for at in (changed, spoken, _stated_at(event)):
             if at is not None:
                 record_sampling(session, project.id, sampling=_text(heard, "sampling"), at=at, source=source)
         return project
+
+    def _note_labels(self, session: Session, project: ProjectRecord, at: datetime | None) -> None:
+        """Note which labels the project has now, for its page."""
+        if project.label_config is None:
+            return
+        with suppress(InvalidLabelConfig):
+            target = self._target(session, project, _parsed(project.label_config))
+            if target is not None:
+                note_labels(session, project.id, target.names, at=at or database_now(session))
 
     def _label_control(self, session: Session, project: ProjectRecord) -> _LabelControl | None:
         if project.label_config is None:
@@ -220,7 +242,7 @@ _HANDLERS: Mapping[str, Callable[[Ingest, Session, EventRecord], EventOutcome]] 
     "TASKS_CREATED": Ingest._tasks_created,  # noqa: SLF001
     "TASKS_DELETED": Ingest._tasks_deleted,  # noqa: SLF001
     "PROJECT_UPDATED": Ingest._project_updated,  # noqa: SLF001
-    "START_TRAINING": Ingest._start_training,  # noqa: SLF001
+    START_TRAINING: Ingest._start_training,  # noqa: SLF001
 }
 ACTIONS = frozenset(_HANDLERS)  # what a webhook must send
 

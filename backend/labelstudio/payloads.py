@@ -260,3 +260,4 @@ def read_time(value: object) -> datetime | None:
 
 
 SECRET_HEADER = "X-Surespan-Secret"  # noqa: S105 - the name of a header
+START_TRAINING = "START_TRAINING"  # what the button of that name sends, to /webhook but without the secret

@@ -13,26 +13,25 @@ from backend.domain.flag_rule import FlagPromise
 from backend.domain.ranked import Labeling
 from backend.domain.records import TextSpan
 from backend.domain.target import Target
+from backend.labelstudio.versions import ranked_version, same_words_version
 from backend.prediction.answer import Answer
 from backend.prediction.prediction import DoubtfulSpan, size_of
+from backend.prediction.same_words import SameWords
 
 NOT_AN_ENTITY = "O"
+_SAME_WORDS = 0  # in the place of a rank, where ids of regions are made
 
 Result = dict[str, Any]
 
 
-def ranked_version(model_version: str, rank: int) -> str:
-    """Return the version that a rank is stored under.
+def render(
+    answer: Answer, text: str, *, target: Target, project: str, task: str, same: Sequence[SameWords] = ()
+) -> list[Result]:
+    """Return the predictions of a task in the order that Label Studio wants them: rank 1 last.
 
-    >>> ranked_version("m@0+cal.3", 1), ranked_version("m@0+cal.3", 2)
-    ('m@0+cal.3', 'm@0+cal.3 #2')
+    Words that people labelled elsewhere (`same`) are a prediction of their own, the first: no rank of the set has them.
     """
-    return model_version if rank == 1 else f"{model_version} #{rank}"
-
-
-def render(answer: Answer, text: str, *, target: Target, project: str, task: str) -> list[Result]:
-    """Return the predictions of a task in the order that Label Studio wants them: rank 1 last."""
-    return [
+    ranked: list[Result] = [
         {
             "model_version": ranked_version(answer.model_version, labeling.rank),
             "score": answer.priority_of_rank(labeling),
@@ -40,6 +39,20 @@ def render(answer: Answer, text: str, *, target: Target, project: str, task: str
         }
         for labeling in reversed(answer.labelings)
     ]
+    if not same:
+        return ranked
+    best = [
+        _label(span, text, target=target, region=_region(project, task, span.start, span.end, _SAME_WORDS))
+        for span in answer.best.spans
+    ]
+    added = {
+        "model_version": same_words_version(answer.model_version),
+        "score": ranked[0]["score"] / 2,
+        "result": sorted(
+            best + _same(same, text, target=target, project=project, task=task), key=lambda each: each["value"]["start"]
+        ),
+    }
+    return [added, *ranked]
 
 
 def render_empty(model_version: str, *, priority: float = 0.0) -> list[Result]:
@@ -48,13 +61,21 @@ def render_empty(model_version: str, *, priority: float = 0.0) -> list[Result]:
 
 
 def render_suggestion(
-    answer: Answer, text: str, *, target: Target, project: str, task: str, present: Collection[TextSpan]
+    answer: Answer,
+    text: str,
+    *,
+    target: Target,
+    project: str,
+    task: str,
+    present: Collection[TextSpan],
+    same: Sequence[SameWords] = (),
 ) -> Result:
     """Return the answer of interactive mode: what the best consistent labelings add to the spans that are there.
 
-    The editor takes one prediction; the other labelings go along under `alternatives`.
+    The editor takes one prediction, which gets the words that were labelled elsewhere in the text (`same`) too; the
+    other labelings go along under `alternatives`.
     """
-    rendered = [
+    rendered: list[Result] = [
         {
             "model_version": ranked_version(answer.model_version, labeling.rank),
             "score": labeling.probability,
@@ -66,7 +87,23 @@ def render_suggestion(
         }
         for labeling in answer.labelings
     ]
-    return rendered[0] | {"alternatives": rendered[1:]}
+    added = _same(same, text, target=target, project=project, task=task)
+    return rendered[0] | {"result": rendered[0]["result"] + added, "alternatives": rendered[1:]}
+
+
+def _same(same: Sequence[SameWords], text: str, *, target: Target, project: str, task: str) -> list[Result]:
+    """Return words that were labelled elsewhere as regions that say so."""
+    return [
+        _shown(each.span, text, target=target, region=_region(project, task, *each.span[:2], _SAME_WORDS))
+        | {
+            "meta": {
+                "text": ["same words as in " + ("this task" if each.task is None else f"task {each.task}")],
+                "same_words": {"task": task if each.task is None else each.task}
+                | ({} if each.task is None else {"labelled": each.labelled, "of": each.met}),
+            }
+        }
+        for each in same
+    ]
 
 
 def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, project: str, task: str) -> list[Result]:
@@ -102,12 +139,12 @@ def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, p
 
 
 def _label(span: TextSpan, text: str, *, target: Target, region: str) -> Result:
-    value = {
-        "start": span.start,
-        "end": span.end,
-        "text": text[span.start : span.end],
-        "labels": [target.labels[span.label]],
-    }
+    return _shown(span._replace(label=target.labels[span.label]), text, target=target, region=region)
+
+
+def _shown(span: TextSpan, text: str, *, target: Target, region: str) -> Result:
+    """Return a region with the label that the span itself has."""
+    value = {"start": span.start, "end": span.end, "text": text[span.start : span.end], "labels": [span.label]}
     return _result(region, target.control, target, value)
 
 

@@ -9,6 +9,7 @@ from backend.serving.chunks import ChunkPredictor
 from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks
 from backend.serving.recording import Recorder
+from backend.serving.same_words import ProjectWords
 from backend.settings import Settings
 from backend.store import Store
 
@@ -27,4 +28,5 @@ def lone_predictor(settings: Settings, store: Store) -> ChunkPredictor:
         measures=measures,
         present=DrawnTasks(settings, store, store, writing=FairGate(slots=1)),
         blind_priorities=BlindPriorities(store),
+        words=ProjectWords(store),
     )

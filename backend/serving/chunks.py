@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
 from backend.domain.precedence import LONG, PROCESS
+from backend.domain.records import TextSpan
 from backend.domain.text import text_hash
 from backend.errors import BackendError
-from backend.labelstudio.interactive import read_given
+from backend.labelstudio.interactive import Given, read_given
 from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
 from backend.models.gate import FairGate
 from backend.models.views import View
 from backend.prediction.answer import Answer, answer_of
+from backend.prediction.same_words import SameWords, WordIndex, find_same, index_drawn
 from backend.prediction.stopwatch import Stopwatch
 from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
@@ -27,6 +29,7 @@ from backend.serving.fetching import allowed_hosts, fetch_text
 from backend.serving.measures import Measures
 from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
+from backend.serving.same_words import ProjectWords
 from backend.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -68,7 +71,8 @@ class Chunk:
 class _Answered(NamedTuple):
     """A task with its answer (None: the prediction failed) and its draw; `blind` is by the draw that is kept.
 
-    `stand_in` is the priority that stands for it if it was drawn blind.
+    `stand_in` is the priority that stands for it if it was drawn blind. `same` are words that people labelled
+    elsewhere, at places where the best labeling has nothing; none for one that was drawn blind.
     """
 
     question: Question
@@ -76,6 +80,7 @@ class _Answered(NamedTuple):
     shown: Presentation
     blind: bool
     stand_in: float | None
+    same: tuple[SameWords, ...] = ()
 
 
 class ChunkPredictor:
@@ -91,11 +96,12 @@ class ChunkPredictor:
         measures: Measures,
         present: Present,
         blind_priorities: BlindPriorities,
+        words: ProjectWords,
     ) -> None:
         self._settings, self._gate, self._cache = settings, gate, cache
         self._long_gate = FairGate(slots=1)
         self._recorder, self._measures = recorder, measures
-        self._present, self._blind_priorities = present, blind_priorities
+        self._present, self._blind_priorities, self._words = present, blind_priorities, words
         self._hosts = allowed_hosts(settings.task_hosts)
         self._recorded: TTLCache[Key, bool] = TTLCache(_REMEMBERED, RECORD_AGAIN)
         self._lock = threading.Lock()
@@ -129,6 +135,7 @@ class ChunkPredictor:
                 how,
                 how.blind,
                 self._stand_in(view, each, how, beside=visible) if how.blind else None,
+                self._same(view, each, how, answers.get(each.key)),
             )
             for each, how in zip(asked, shown, strict=True)
         ]
@@ -168,9 +175,9 @@ class ChunkPredictor:
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
             return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
-        if view.target.blank:
-            return nothing
         given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
+        if view.target.blank:
+            return self._suggest_blank(view, asked, shown, given=given, label_config=label_config) or nothing
         try:
             with PROCESS.work(len(asked.text)), self._lane([asked.text]).turn(view.project):
                 (prediction,) = view.predictor.predict(
@@ -184,14 +191,50 @@ class ChunkPredictor:
                 "a fixed region cannot be expressed: its tokens are left alone", extra={"reason": lost.reason.value}
             )
         self._measures.predicted.labels("interactive").inc()
+        answer = answer_of(prediction)
         return render_suggestion(
-            answer_of(prediction),
+            answer,
             asked.text,
             target=view.target,
             project=view.project,
             task=asked.task.id,
             present=given.present,
+            same=_same_here(view, asked, given, beside=answer.best.spans),
         )
+
+    def _suggest_blank(
+        self, view: View, asked: Question, shown: Presentation, *, given: Given, label_config: str
+    ) -> Result | None:
+        """Return the same words elsewhere in a task that no model knows anything about; None when there are none.
+
+        It is recorded before it is seen, because the task is not blank any more (METHODS 13.1).
+        """
+        same = _same_here(view, asked, given)
+        answer = self._answers(view, [asked], Stopwatch()).get(asked.key) if same else None
+        if answer is None:
+            return None
+        chunk = Chunk(view, label_config, (asked.task,), opened=True)
+        (recorded,) = self._record(chunk, [_Answered(asked, answer, shown, blind=False, stand_in=None, same=same)])
+        if recorded.blind:
+            return None
+        return render_suggestion(
+            answer,
+            asked.text,
+            target=view.target,
+            project=view.project,
+            task=asked.task.id,
+            present=given.present,
+            same=same,
+        )
+
+    def _same(self, view: View, asked: Question, shown: Presentation, answer: Answer | None) -> tuple[SameWords, ...]:
+        """Return the words that people labelled elsewhere in the project, where the best labeling has nothing.
+
+        Nothing for a task that was drawn blind, and for one whose draw is not known.
+        """
+        if answer is None or not asked.task.id or shown.draw is None or shown.blind:
+            return ()
+        return _find(view, asked, lambda: self._words.index(view.project), taken=answer.best.spans, task=asked.task.id)
 
     def _waiting(self) -> int:
         return self._gate.waiting + self._long_gate.waiting
@@ -289,11 +332,7 @@ class ChunkPredictor:
     def _record(self, chunk: Chunk, answered: Sequence[_Answered]) -> list[_Answered]:
         """Have what is served recorded, and return it with the blindness that is kept."""
         view = chunk.view
-        new = {
-            i: each
-            for i, each in enumerate(answered)
-            if each.question.task.id and self._is_new(view, each.question, each.shown)
-        }
+        new = {i: each for i, each in enumerate(answered) if each.question.task.id and self._is_new(view, each)}
         if not new:
             return list(answered)
         served = tuple(
@@ -304,6 +343,7 @@ class ChunkPredictor:
                 each.shown.draw,
                 each.answer,
                 each.stand_in,
+                bool(each.same),
             )
             for each in new.values()
         )
@@ -326,7 +366,14 @@ class ChunkPredictor:
             return render_empty(view.model_version, priority=stand_in)
         if answered.answer is None:
             return render_empty(view.model_version)
-        return render(answered.answer, question.text, target=view.target, project=view.project, task=question.task.id)
+        return render(
+            answered.answer,
+            question.text,
+            target=view.target,
+            project=view.project,
+            task=question.task.id,
+            same=answered.same,
+        )
 
     def _stand_in(self, view: View, asked: Question, shown: Presentation, beside: Sequence[float] = ()) -> float:
         return self._blind_priorities.stand_in(
@@ -338,9 +385,14 @@ class ChunkPredictor:
             beside=beside,
         )
 
-    def _is_new(self, view: View, asked: Question, shown: Presentation) -> bool:
-        """Whether this set of this task still has to be recorded, by this process's memory."""
-        key = (asked.key, asked.task.id, view.project, shown.blind)
+    def _is_new(self, view: View, answered: _Answered) -> bool:
+        """Whether this set of this task still has to be recorded, by this process's memory.
+
+        What is suggested beside it matters where it is the only thing that is shown.
+        """
+        asked = answered.question
+        led = view.target.blank and bool(answered.same)
+        key = (asked.key, asked.task.id, view.project, answered.shown.blind, led)
         with self._lock:
             new = key not in self._recorded
             if new:
@@ -361,6 +413,23 @@ class ChunkPredictor:
 
 def _longest(texts: Sequence[str]) -> int:
     return max(map(len, texts), default=0)
+
+
+def _same_here(view: View, asked: Question, given: Given, *, beside: Iterable[TextSpan] = ()) -> tuple[SameWords, ...]:
+    """Return the other places of the words that somebody has just labelled in this task."""
+    names = view.target.labels
+    fixed = (each._replace(label=names.get(each.label, each.label)) for each in given.fixed)
+    return _find(view, asked, lambda: index_drawn(asked.text, fixed), taken=(*given.present, *beside), task=None)
+
+
+def _find(
+    view: View, asked: Question, words: Callable[[], WordIndex], *, taken: Iterable[TextSpan], task: str | None
+) -> tuple[SameWords, ...]:
+    try:
+        return find_same(words(), asked.text, taken=taken, labels=view.target.names, task=task)
+    except Exception as error:  # noqa: BLE001 - an extra must not cost a task its prediction
+        _log.warning("the same words are not suggested", extra={"error": type(error).__name__})
+        return ()
 
 
 def _met(asked: Question) -> Met:

@@ -43,7 +43,8 @@ _PAUSE = 1.0
 class ServedTask(NamedTuple):
     """One task as it was answered; blind ones are recorded as shadow. Without an answer only its draw is kept.
 
-    `stand_in` is the priority that stands for it if it is blind, None when that is to be worked out later.
+    `stand_in` is the priority that stands for it if it is blind, None when that is to be worked out later. `suggested`
+    says that words which people labelled elsewhere were suggested beside the answer.
     """
 
     task: str
@@ -52,6 +53,7 @@ class ServedTask(NamedTuple):
     draw: Draw | None
     answer: Answer | None
     stand_in: float | None = None
+    suggested: bool = False
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,8 @@ def _write(session: Session, batch: ServedBatch, *, late: bool) -> _Written:
         shadow = _shown_blind(task, each, late=late)
         row = served_row(each.answer, served_at=batch.served_at)
         if header.blank:
-            row = replace(row, shown=0)  # the fact that the task was shown blank (METHODS 13.1)
+            # The fact that the task was shown blank (METHODS 13.1): not where something was suggested all the same.
+            row = replace(row, shown=int(each.suggested and not shadow))
         priority = each.stand_in if shadow else each.answer.priority
         rows.append(replace(row, task_id=task.id, model_id=model.id, shadow=shadow, priority=priority))
     return _Written(tuple(task.blind for task in kept), tuple(rows))

@@ -30,6 +30,7 @@ from backend.serving.inbox import DELIVERIES, Inbox
 from backend.serving.measures import Measures
 from backend.serving.presenting import DrawnTasks, Present
 from backend.serving.recording import Recorder, ServedBatch
+from backend.serving.same_words import ProjectWords
 from backend.settings import Settings
 from backend.store import Store
 from backend.store.projects import ensure_project
@@ -73,6 +74,7 @@ class Service:
             measures=self.measures,
             present=self.present,
             blind_priorities=BlindPriorities(self.reads),
+            words=ProjectWords(self.reads),
         )
         self._configs: LRUCache[str, str] = LRUCache(PROJECTS)
         self._noting = threading.Lock()
