@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from backend.calibration.adaptive import level_of, switch_adaptive
+from backend.calibration.local_predictor import has_database, starter_of
 from backend.calibration.refit import Refit, refit
 from backend.calibration.score_labels import CaughtUp, score_unscored
 from backend.domain.label_names import listed_names
@@ -21,16 +22,12 @@ from backend.errors import InvalidLabelConfig, NotFound
 from backend.jobs.kinds import queue_publish
 from backend.labelstudio.config import parse_config
 from backend.prediction.calibration import Calibration, calibration_of, version_method
-from backend.prediction.predictor import Predictor
 from backend.prediction.remarks import teach_labels
-from backend.prediction.starter import starter_calibration
-from backend.settings import Settings, database_url
+from backend.settings import Settings
 from backend.store import Store, open_store
 from backend.store.labels import record_annotation
 from backend.store.projects import LOCAL, ensure_model, ensure_project, ensure_task, find_project, lookup_model
 from backend.store.thresholds import active_version
-from backend.tagger.configured import load_configured
-from backend.tagger.model_files import BUNDLED, model_directory
 from backend.tagger.project_classes import project_tagger
 from backend.tagger.readers import LabelledText, read_labelled
 from backend.tagger.tagger import Tagger
@@ -51,25 +48,9 @@ class LoadedFile:
     skipped: dict[str, int]
 
 
-def local_predictor(settings: Settings) -> Predictor:
-    """Load the model that the settings name, with the thresholds that serve it.
-
-    Those of the database if the project `local` has any for this model; else the starter beside the model.
-    """
-    tagger = load_configured(settings)
-    return Predictor(
-        tagger,
-        stored_calibration(settings, tagger) or starter_of(settings, tagger),
-        alpha=settings.alpha,
-        max_shown=settings.max_shown,
-        max_sequences=settings.max_sequences,
-    )
-
-
 def stored_calibration(settings: Settings, tagger: Tagger) -> Calibration | None:
     """Return the active thresholds of (local, tagger), None if there are none; never creates a database."""
-    url = database_url(settings.database_url)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+    if not has_database(settings):
         return None
     with open_store(settings.database_url) as store, store.read() as session:
         project = find_project(session, LOCAL)
@@ -80,18 +61,6 @@ def stored_calibration(settings: Settings, tagger: Tagger) -> Calibration | None
     if version is None:
         return None
     return calibration_of(version, fallback=starter_of(settings, tagger, version_method(version)))
-
-
-def starter_of(settings: Settings, tagger: Tagger, method: Method | None = None) -> Calibration:
-    """Return the starter calibration beside the model that the settings name, for this view of its classes."""
-    directory = model_directory(settings.model or BUNDLED)
-    return starter_calibration(
-        tagger,
-        directory,
-        method=method or Method(settings.method),
-        n_min=settings.n_min,
-        flags=settings.risk_rule,
-    )
 
 
 def local_rows(store: Store, tagger: Tagger) -> tuple[ProjectRecord, ModelRecord]:

@@ -56,7 +56,7 @@ def command(
     else:
         tasks = _read(source, language)
 
-    from backend.calibration.local import local_predictor  # torch is imported here, not for --help
+    from backend.calibration.local_predictor import local_predictor  # numba is imported here, not for --help
 
     predictor = local_predictor(settings)
     while part := list(islice(tasks, _CHUNK)):

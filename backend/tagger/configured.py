@@ -7,6 +7,7 @@ from pathlib import Path
 from backend.domain.units import TASK
 from backend.settings import Settings
 from backend.tagger.hashes import whole_hash
+from backend.tagger.loading import load_tagger
 from backend.tagger.model_files import BUNDLED, Header, read_header
 from backend.tagger.options import TaggerOptions
 from backend.tagger.tagger import Tagger
@@ -28,8 +29,6 @@ def load_configured(settings: Settings) -> Tagger:
 
     Raises InvalidModel.
     """
-    from backend.tagger.loading import load_tagger  # noqa: PLC0415 - as above
-
     tagger = load_tagger(settings.model or BUNDLED, options=tagger_options(settings))
     return WholeTexts(tagger) if settings.unit == TASK else tagger
 

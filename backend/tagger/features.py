@@ -17,18 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from backend.tagger.compiled.hashing import hash_codes
 from backend.tagger.errors import InvalidModel
 
 Indices = npt.NDArray[np.int64]
-_Hashes = npt.NDArray[np.uint64]
-
-_PRIME = np.uint64(0x100000001B3)
-_SEED = np.uint64(0xCBF29CE484222325)
-_MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
-_MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
-_SHIFT = np.uint64(33)
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 
 # A longer word is known by its first and last characters: bounds the work for a 100,000-character "word".
 _KEPT = 24
@@ -114,34 +106,9 @@ def shape(word: str) -> str:
     return _RUN.sub(r"\1\1", word[:_KEPT].translate(_VARIANTS).translate(_SHAPES))
 
 
-def _codes(words: Sequence[str], width: int) -> npt.NDArray[np.uint64]:
+def _codes(words: Sequence[str], width: int) -> npt.NDArray[np.uint32]:
     """Return code points, padded with 0: (U, width)."""
-    padded = np.array(words, dtype=f"<U{width}")
-    return padded.view(np.uint32).reshape(len(words), width).astype(np.uint64)
-
-
-def _finish(hashes: _Hashes) -> _Hashes:
-    mixed = hashes ^ (hashes >> _SHIFT)
-    mixed *= _MIX_1
-    mixed ^= mixed >> _SHIFT
-    mixed *= _MIX_2
-    mixed ^= mixed >> _SHIFT
-    return mixed
-
-
-def _rows(hashes: _Hashes, count: int) -> Indices:
-    return ((hashes & _LOW) % np.uint64(count)).astype(np.int64)
-
-
-def _rolling(codes: npt.NDArray[np.uint64], salt: int) -> _Hashes:
-    """Hash of every column prefix: column k holds the hash of the first k + 1 characters. (U, W)."""
-    hashes = np.empty_like(codes)
-    state: _Hashes = np.full(codes.shape[0], _SEED ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
-    for column in range(codes.shape[1]):
-        state = (state ^ codes[:, column]) * _PRIME
-        state = state ^ (state >> _HALF)
-        hashes[:, column] = state
-    return hashes
+    return np.array(words, dtype=f"=U{width}").view(np.uint32).reshape(len(words), width)
 
 
 def hash_words(words: Sequence[str], config: FeatureConfig) -> WordFeatures:
@@ -158,41 +125,17 @@ def hash_words(words: Sequence[str], config: FeatureConfig) -> WordFeatures:
             none.reshape(0, 2), none.reshape(0, 4), none.reshape(0, 4), none.reshape(0, 1), none, np.zeros(1, np.int64)
         )
     forms = [normalise(word) for word in words]
-    codes = _codes(forms, _KEPT)  # (U, W)
-    lengths = (codes != 0).sum(axis=1)  # (U,)
-    with np.errstate(over="ignore"):
-        rolled = _finish(_rolling(codes, 1))
-        whole = rolled[np.arange(U), np.maximum(lengths - 1, 0)]  # (U,)
-        word_rows = np.stack([_rows(whole, config.word_rows), _rows(whole >> _HALF, config.word_rows)], axis=1)
-        prefixes = _rows(_finish(_rolling(codes[:, :_AFFIXES], 2)), config.prefix_rows)  # (U, 4)
-        endings = _codes([form[: -_AFFIXES - 1 : -1] for form in forms], _AFFIXES)
-        suffixes = _rows(_finish(_rolling(endings, 3)), config.suffix_rows)  # (U, 4)
-        shape_codes = _codes([shape(word) for word in words], _KEPT)
-        shapes = _rows(_finish(_rolling(shape_codes, 4))[:, -1:], config.shape_rows)  # (U, 1)
-        ngrams, offsets = _hash_ngrams(codes, lengths, config)
-    return WordFeatures(word_rows, prefixes, suffixes, shapes, ngrams, offsets)
-
-
-def _hash_ngrams(
-    codes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64], config: FeatureConfig
-) -> tuple[Indices, Indices]:
-    U = codes.shape[0]
-    framed = np.zeros((U, _KEPT + 2), dtype=np.uint64)  # 2 opens and 3 closes a word; neither occurs inside one
-    framed[:, 0] = 2
-    framed[:, 1:-1] = codes
-    framed[np.arange(U), lengths + 1] = 3
-    sizes = lengths + 2
-    columns: list[Indices] = []
-    masks: list[npt.NDArray[np.bool_]] = []
-    for n in config.ngram_lengths:
-        places = framed.shape[1] - n + 1
-        state: _Hashes = np.full((U, places), _SEED ^ np.uint64((n + 16) * 0x9E3779B97F4A7C15 % 2**64), dtype=np.uint64)
-        for k in range(n):
-            state = (state ^ framed[:, k : k + places]) * _PRIME
-            state = state ^ (state >> _HALF)
-        columns.append(_rows(_finish(state), config.ngram_rows))
-        masks.append(np.arange(places)[None, :] <= (sizes - n)[:, None])
-    mask = np.concatenate(masks, axis=1)  # (U, all places)
-    offsets = np.zeros(U + 1, dtype=np.int64)
-    np.cumsum(mask.sum(axis=1), out=offsets[1:])
-    return np.concatenate(columns, axis=1)[mask], offsets
+    sizes = np.array([len(form) for form in forms], np.int64)
+    lengths = np.array(config.ngram_lengths, np.int64)
+    hashed = WordFeatures(
+        np.empty((U, 2), np.int64),
+        np.empty((U, _AFFIXES), np.int64),
+        np.empty((U, _AFFIXES), np.int64),
+        np.empty((U, 1), np.int64),
+        np.empty(len(lengths) * int(sizes.sum() + 2 * U), np.int64),
+        np.empty(U + 1, np.int64),
+    )
+    rows = (config.word_rows, config.prefix_rows, config.suffix_rows, config.shape_rows, config.ngram_rows)
+    shapes = _codes([shape(word) for word in words], _KEPT)
+    hash_codes(_codes(forms, _KEPT), sizes, shapes, np.array(rows, np.int64), lengths, *hashed)
+    return hashed._replace(ngrams=hashed.ngrams[: hashed.offsets[-1]])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import regex
@@ -17,13 +17,35 @@ from backend.tagger.borders import or_instead
 from backend.tagger.errors import TaggerError
 
 if TYPE_CHECKING:
-    from py3langid.langid import LanguageIdentifier
+    from backend.tagger.identifier import CompiledIdentifier
 
 UNDETERMINED = "und"
 _TAG = regex.compile(r"([a-z]{2,3})(?:[-_][a-z0-9-_]*)?", regex.IGNORECASE)
 _LETTERS = regex.compile(r"\p{L}")
 _READ = 1_000  # characters; more say nothing new about the language
 _LEAST = 0.2  # probability below which no configured language is named
+
+
+def identifiable(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the languages among the tags of tasks that can be identified, sorted: `und` and many others cannot.
+
+    >>> identifiable(["pt-BR", "en", "und", "tlh", "no language"])
+    ('en', 'pt')
+    """
+    named = {match[1].lower() for tag in tags if (match := _TAG.fullmatch(tag.strip()))}
+    return tuple(sorted(named & _all_languages())) if named else ()
+
+
+@cache
+def _all_languages() -> frozenset[str]:
+    return frozenset(_load_identifier().labels)
+
+
+def _load_identifier() -> CompiledIdentifier:
+    # The library takes half a second to load its model, which texts that name their language need not wait for.
+    from backend.tagger.identifier import load_identifier  # noqa: PLC0415
+
+    return load_identifier()
 
 
 class LanguageGuess:
@@ -40,11 +62,8 @@ class LanguageGuess:
         self._lock = threading.Lock()
 
     @cached_property
-    def _identifier(self) -> LanguageIdentifier:
-        # The library takes half a second to load its model, which texts that name their language need not wait for.
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415
-
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    def _identifier(self) -> CompiledIdentifier:
+        identifier = _load_identifier()
         known = set(identifier.labels)
         unknown = [language for language in self.languages if language not in known]
         if unknown:

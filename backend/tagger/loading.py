@@ -1,12 +1,12 @@
-"""Load a tagger: the bundled one, one of ours, or a checkpoint of `transformers`. Brings torch in."""
+"""Load a tagger: the bundled one, one of ours, or a checkpoint of `transformers`, which alone brings torch in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.tagger.compiled.loading import load_network
 from backend.tagger.linear.saved import load_linear_tagger
-from backend.tagger.model import load_model
 from backend.tagger.model_files import BUNDLED, Kind, model_directory, model_kind
 from backend.tagger.network_tagger import NetworkTagger
 from backend.tagger.options import TaggerOptions
@@ -28,10 +28,10 @@ def load_tagger(
     kind = model_kind(model)
     directory = model_directory(model)
     if kind is Kind.NETWORK:
-        return NetworkTagger(load_model(directory), languages=languages, concurrency=concurrency)
+        return NetworkTagger(load_network(directory), languages=languages, concurrency=concurrency)
     if kind is Kind.LINEAR:
         return load_linear_tagger(directory, languages=languages, concurrency=concurrency)
-    # transformers takes seconds to import, which the bundled model need not wait for.
+    # torch and transformers take seconds to import, which a model of ours need not wait for.
     if kind is Kind.ENCODER:
         from backend.tagger.encoder.saved import load_encoder_tagger  # noqa: PLC0415
 

@@ -7,27 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from backend.tagger.errors import InvalidModel
 from backend.tagger.features import FeatureConfig, WordFeatures
+from backend.tagger.model_info import NetworkConfig
 from conformal.labels import LabelSpace
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """Widths of the layers; part of a saved model."""
-
-    word_width: int = 64
-    affix_width: int = 40
-    shape_width: int = 24
-    ngram_width: int = 64
-    mixed_width: int = 192
-    hidden: int = 160
-    layers: int = 2
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isinstance(value, int) or not 1 <= value <= 4096:
-                raise InvalidModel(f"expected {name} to be a whole number in 1..4096, got {value!r}")
 
 
 @dataclass(frozen=True)

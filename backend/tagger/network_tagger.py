@@ -7,21 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from backend.tagger.features import hash_words
+from backend.tagger.compiled.loading import LoadedNetwork
 from backend.tagger.language import LanguageGuess
-from backend.tagger.model import Model
-from backend.tagger.network import WordBatch
 from backend.tagger.passes import Passes
 from backend.tagger.reading import Read, read_rounds
 from backend.tagger.tagger import Tagged
 from backend.tagger.training_texts import contains, fingerprint
 from conformal.labels import LabelSpace
-from conformal.trellis.potentials import Chain
 
 # With the rounds texts are read in, these bound the memory of a call.
-_BATCH_TOKENS = 4_096  # tokens, padding included, of one forward pass
+_BATCH_TOKENS = 1_024  # tokens of one forward pass: its arrays stay in the processor's caches
 _WINDOW = 256  # a longer sentence is tagged in windows of this many tokens,
 _MARGIN = 32  # of which this many at each inner edge are context only
 
@@ -39,15 +35,13 @@ class _Piece(NamedTuple):
 class NetworkTagger:
     """Runs a trained `Network`. One forward pass at a time unless `concurrency` allows more."""
 
-    def __init__(self, model: Model, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
+    def __init__(self, model: LoadedNetwork, *, languages: Sequence[str] | None = None, concurrency: int = 1) -> None:
         network, info, self.seen = model
         self._network = network
         self.info = info
         self._guess = LanguageGuess(info.languages if languages is None else languages)
         self._passes = Passes(concurrency)
-        with torch.no_grad():
-            transitions, start, end = (t.double().numpy() for t in network.chain())
-        self.chain = Chain(transitions=transitions, start=start, end=end)
+        self.chain = network.chain
 
     @property
     def name(self) -> str:
@@ -80,7 +74,7 @@ class NetworkTagger:
         return self._guess.languages
 
     def potentials(self, texts: Sequence[str], *, languages: Sequence[str | None] | None = None) -> list[Tagged]:
-        """Tag texts. A text's potentials do not depend on the texts beside it, beyond the last bits of a float.
+        """Tag texts. A text's potentials do not depend on the texts beside it.
 
         Raises InvalidText for anything that is not a str, and for a wrong number of languages.
         """
@@ -108,37 +102,22 @@ class NetworkTagger:
     def emissions(self, texts: Sequence[Read]) -> list[npt.NDArray[np.float64]]:
         """Return the emissions (N, L) of texts that were read already, sentence by sentence."""
         emissions: list[npt.NDArray[np.float64]] = [np.zeros((len(read.tokens), len(self.space))) for read in texts]
-        rows: dict[str, int] = {}
-        places = [
-            np.array([rows.setdefault(read.text[start:end], len(rows)) for start, end in read.tokens], np.int64)
-            for read in texts
-        ]
         pieces = [piece for i, read in enumerate(texts) for piece in _pieces(i, len(read.tokens), read.boundaries)]
-        if pieces:
-            words = WordBatch.of(hash_words(list(rows), self.info.features))
-            vectors: torch.Tensor | None = None
-            for group in _groups(pieces):
-                with self._passes.one(), torch.inference_mode():
-                    if vectors is None:
-                        vectors = self._network.word_vectors(words)  # (U, mixed_width)
-                    self._run(group, vectors, places, emissions)
+        for group in _groups(pieces):
+            words = [
+                texts[piece.text].text[start:end]
+                for piece in group
+                for start, end in texts[piece.text].tokens[piece.start : piece.end]
+            ]
+            lengths = np.array([piece.end - piece.start for piece in group])
+            with self._passes.one():
+                rows = self._network.emissions(words, lengths)
+            at = 0
+            for piece in group:
+                kept = rows[at + piece.first - piece.start : at + piece.last - piece.start]
+                emissions[piece.text][piece.first : piece.last] = kept
+                at += piece.end - piece.start
         return emissions
-
-    def _run(
-        self,
-        group: list[_Piece],
-        vectors: torch.Tensor,
-        places: list[npt.NDArray[np.int64]],
-        emissions: list[npt.NDArray[np.float64]],
-    ) -> None:
-        lengths = np.array([piece.end - piece.start for piece in group])
-        table = np.zeros((len(group), int(lengths.max())), np.int64)  # (B, N)
-        for row, piece in zip(table, group, strict=True):
-            row[: piece.end - piece.start] = places[piece.text][piece.start : piece.end]
-        rows = self._network.emissions(vectors, torch.from_numpy(table), torch.from_numpy(lengths)).numpy()
-        for row, piece in zip(rows, group, strict=True):
-            kept = row[piece.first - piece.start : piece.last - piece.start]
-            emissions[piece.text][piece.first : piece.last] = kept
 
 
 def _pieces(text: int, length: int, boundaries: tuple[int, ...]) -> Iterator[_Piece]:
@@ -155,12 +134,15 @@ def _pieces(text: int, length: int, boundaries: tuple[int, ...]) -> Iterator[_Pi
 
 
 def _groups(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Batches of similar length within the token budget."""
+    """Batches within the token budget, the longest pieces first."""
     group: list[_Piece] = []
+    size = 0
     for piece in sorted(pieces, key=lambda p: p.start - p.end):
-        if group and (len(group) + 1) * (group[0].end - group[0].start) > _BATCH_TOKENS:
+        length = piece.end - piece.start
+        if group and size + length > _BATCH_TOKENS:
             yield group
-            group = []
+            group, size = [], 0
         group.append(piece)
+        size += length
     if group:
         yield group

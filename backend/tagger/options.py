@@ -10,9 +10,9 @@ from pathlib import Path
 class TaggerOptions:
     """Options of loading.
 
-    `mapping` is a file that says what a checkpoint's labels mean; `threads` are torch's (None: as torch has it, for the
-    whole process); `int8` computes an encoder's layers in 8 bits; `device` is `auto` (a GPU if there is one), `cpu` or
-    a name of torch's such as `cuda:1`.
+    `mapping` is a file that says what a checkpoint's labels mean; `threads` are torch's, for the whole process (None:
+    as it has them); `int8` computes an encoder's layers in 8 bits; `device` is `auto` (a GPU if there is one), `cpu`
+    or a name of torch's such as `cuda:1`.
     """
 
     mapping: Path | None = None

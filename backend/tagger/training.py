@@ -19,7 +19,8 @@ from backend.tagger.entity_f1 import Counts, EntityCounter
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.features import FeatureConfig
 from backend.tagger.model import Model
-from backend.tagger.network import Network, NetworkConfig, WordBatch
+from backend.tagger.model_info import NetworkConfig
+from backend.tagger.network import Network, WordBatch
 from backend.tagger.viterbi import best_labels
 from conformal.labels import LabelSpace
 

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from backend.tagger.errors import InvalidTraining
+from backend.tagger.language import identifiable
 from backend.tagger.readers import LabelledText, read_labelled
 from conformal.labels import LabelSpace, Scheme
 
@@ -52,8 +53,8 @@ class Material:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that the training texts name, sorted."""
-        return tuple(sorted({text.language for text in self.train if text.language}))
+        """The languages that the training texts name, sorted; a model can tell apart only what can be identified."""
+        return identifiable({text.language for text in self.train if text.language})
 
     def hold_out(self, texts: Sequence[LabelledText], *, share: float, rng: np.random.Generator) -> list[bool]:
         """Take in texts, a random share of them to stop by; return which ones those are.

@@ -22,7 +22,8 @@ from rich.progress import (
 
 from backend.tagger.checkpoints import CHECKPOINT_FILE
 from backend.tagger.corpus import Corpus, build_corpus
-from backend.tagger.model import Model, ModelInfo, load_model, parameter_count, save_model
+from backend.tagger.model import Model, load_model, parameter_count, save_model
+from backend.tagger.model_info import ModelInfo
 from backend.tagger.training import EpochReport, Trainer, TrainingConfig, evaluate
 from backend.tagger.training_data import Material, gather
 from backend.tagger.training_texts import fingerprints, joined

@@ -43,7 +43,7 @@ def run_many(function: Callable[[int], R], count: int, threads: int | None) -> l
 def run_pieces(function: Callable[[Sequence[T]], list[R]], items: Sequence[T], threads: int | None) -> list[R]:
     """Return the joined results of `function` on consecutive pieces of `items`, in at most `threads` threads."""
     if threads is None:
-        threads = os.cpu_count() or 1
+        threads = usual_threads()
     if not isinstance(threads, int) or threads < 1:
         raise InvalidArgument(f"expected threads >= 1, got {threads!r}")
     count = len(items)
@@ -57,6 +57,12 @@ def run_pieces(function: Callable[[Sequence[T]], list[R]], items: Sequence[T], t
     parts = [items[low:high] for low, high in itertools.pairwise(bounds) if low < high]
     done = map(function, parts) if threads <= 1 else _pool(threads).map(function, parts)
     return [result for part in done for result in part]
+
+
+def usual_threads() -> int:
+    """Return how many threads to use where nobody says: OMP_NUM_THREADS, as numerical libraries do, else one a core."""
+    said = os.environ.get("OMP_NUM_THREADS", "").strip()
+    return int(said) if said.isdecimal() and int(said) > 0 else os.cpu_count() or 1
 
 
 def check_batch(batch: Sequence[Potentials]) -> Sequence[Potentials]:

@@ -15,20 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
-from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from backend.tagger.encoder.network import EncoderNetwork, HeadConfig
 from backend.tagger.errors import InvalidModel
 from backend.tagger.hf.checkpoint import CONFIG_FILE, TOKENIZER_FILES
 from backend.tagger.hf.int8 import quantise
-from backend.tagger.hf.loading import explained, load_tokenizer, pick_device, quiet
+from backend.tagger.hf.loading import explained, load_tokenizer, pick_device, quiet, use_threads
 from backend.tagger.hf.subwords import Subworder
 from backend.tagger.hf.tagger import WindowModel, WindowTagger
-from backend.tagger.model import FORMAT, FORMAT_VERSION, digest_of, read_saved
-from backend.tagger.model_files import MODEL_FILE, Kind, option_hash
+from backend.tagger.model_files import Kind, option_hash
 from backend.tagger.options import TaggerOptions
+from backend.tagger.saved_file import FORMAT, FORMAT_VERSION, Arrays, read_saved, write_saved
 from backend.tagger.training_texts import Fingerprints
 from conformal.labels import LabelSpace
 from conformal.trellis.potentials import Chain
@@ -84,21 +82,15 @@ def save_encoder(
 
     `files` are the encoder's configuration and its tokenizer's files, by name.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {}
+    arrays: Arrays = {}
     for name, value in network.state_dict().items():
         if not torch.isfinite(value).all():
             raise InvalidModel(f"expected finite weights, got NaN or infinity in {name}; the training diverged")
-        tensors[name] = value.detach().cpu().contiguous()
+        arrays[name] = value.detach().cpu().numpy()
     for name, content in files.items():
-        tensors[f"{_FILE}{name}"] = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-    tensors[_SEEN] = torch.from_numpy(np.zeros(0, np.int64) if seen is None else seen)
-    header = info.to_json()
-    digest = digest_of(header, tensors)
-    partial = directory / f"{MODEL_FILE}.partial"
-    save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
-    partial.replace(directory / MODEL_FILE)
-    return replace(info, hash=digest)
+        arrays[f"{_FILE}{name}"] = np.frombuffer(content, np.uint8)
+    arrays[_SEEN] = np.zeros(0, np.int64) if seen is None else seen
+    return replace(info, hash=write_saved(directory, info.to_json(), arrays))
 
 
 def encoder_files(folder: Path) -> dict[str, bytes]:
@@ -119,14 +111,15 @@ def load_encoder_tagger(
     Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its description.
     """
     chosen = options or TaggerOptions()
+    use_threads(chosen)
     device = pick_device(chosen)
-    info, tensors, digest = read_saved(path, _parse)
-    seen = tensors.pop(_SEEN, torch.zeros(0, dtype=torch.int64)).numpy()
-    files = {name.removeprefix(_FILE): tensors.pop(name) for name in list(tensors) if name.startswith(_FILE)}
-    encoder, subworder = _unpack({name: content.numpy().tobytes() for name, content in files.items()})
+    info, arrays, digest = read_saved(path, _parse)
+    seen = arrays.pop(_SEEN, np.zeros(0, np.int64))
+    files = {name.removeprefix(_FILE): arrays.pop(name) for name in list(arrays) if name.startswith(_FILE)}
+    encoder, subworder = _unpack({name: content.tobytes() for name, content in files.items()})
     network = EncoderNetwork(encoder, info.head, info.space)
     try:
-        network.load_state_dict(tensors, assign=True)
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, assign=True)
     except RuntimeError as error:
         raise InvalidModel(f"expected weights that fit the description in {path.name}, got: {error}") from None
     network.requires_grad_(False)

@@ -48,6 +48,7 @@ def load_checkpoint_tagger(
     Raises InvalidModel for a checkpoint that is no token classifier, is not in safetensors, or needs code of its own.
     """
     chosen = options or TaggerOptions()
+    use_threads(chosen)
     checkpoint = describe_checkpoint(model, mapping_file=chosen.mapping, int8=chosen.int8)
     base = describe_checkpoint(model, mapping_file=chosen.mapping) if chosen.int8 else checkpoint
     device = pick_device(chosen)
@@ -78,13 +79,17 @@ def load_checkpoint_tagger(
     return WindowTagger(windows, languages=languages, concurrency=concurrency)
 
 
+def use_threads(options: TaggerOptions) -> None:
+    """Compute in as many threads as the options say; None leaves it to torch."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+
+
 def pick_device(options: TaggerOptions) -> str:
-    """Return where to run, and set torch's threads if the options say so.
+    """Return where to run.
 
     Raises InvalidModel for int8 on a GPU, and for a device that is not there.
     """
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and not options.int8 else "cpu"

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
+import numpy.typing as npt
 
+from backend.tagger.compiled.loading import load_network
 from backend.tagger.errors import InvalidModel
 from backend.tagger.linear.learning import Learnt
 from backend.tagger.linear.objective import Weights
 from backend.tagger.linear.tagger import LinearTagger
 from backend.tagger.linear.word_features import Hashes
-from backend.tagger.model import FORMAT, FORMAT_VERSION, digest_of, load_model, read_saved
 from backend.tagger.model_files import BUNDLED, MODEL_FILE, Kind, model_directory
 from backend.tagger.network_tagger import NetworkTagger
+from backend.tagger.saved_file import FORMAT, FORMAT_VERSION, Arrays, read_saved, write_saved
 from backend.tagger.training_texts import Fingerprints, joined
 from conformal.labels import LabelSpace
 
@@ -48,13 +47,13 @@ def load_base(source: str, *, concurrency: int = 1) -> Base:
     """
     if source == BUNDLED:
         return Base(source, _bundled(concurrency))
-    return Base(source, NetworkTagger(load_model(model_directory(source)), concurrency=concurrency))
+    return Base(source, NetworkTagger(load_network(model_directory(source)), concurrency=concurrency))
 
 
 @lru_cache(maxsize=2)
 def _bundled(concurrency: int) -> NetworkTagger:
     """Return the bundled network, in memory once however many models use it."""
-    return NetworkTagger(load_model(model_directory(BUNDLED)), concurrency=concurrency)
+    return NetworkTagger(load_network(model_directory(BUNDLED)), concurrency=concurrency)
 
 
 @dataclass(frozen=True)
@@ -126,26 +125,19 @@ def save_linear(
         bundled=used is not None and used.source == BUNDLED,
         training=summary,
     )
-    tensors: dict[str, Tensor] = {
-        key: torch.from_numpy(part.astype(np.float16 if key == "sparse" else np.float32))
+    arrays: Arrays = {
+        key: part.astype(np.float16 if key == "sparse" else np.float32)
         for key, part in learnt.weights._asdict().items()
         if part.size  # without a network there are no dense weights
     }
-    tensors[_HASHES] = torch.from_numpy(learnt.known.view(np.int64).copy())
+    arrays[_HASHES] = learnt.known.view(np.int64).copy()
     if len(fingerprints):
-        tensors[_SEEN] = torch.from_numpy(fingerprints)
+        arrays[_SEEN] = fingerprints
     if used is not None and used.source != BUNDLED:
         where = model_directory(used.source)
         content = (where / MODEL_FILE if where.is_dir() else where).read_bytes()
-        tensors[_BASE] = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    header = info.to_json()
-    digest = digest_of(header, tensors)
-    partial = folder / f"{MODEL_FILE}.partial"
-    save_file(tensors, partial, metadata={"surespan": header, "hash": digest})
-    partial.replace(folder / MODEL_FILE)
-    return replace(info, hash=digest)
+        arrays[_BASE] = np.frombuffer(content, np.uint8)
+    return replace(info, hash=write_saved(directory, info.to_json(), arrays))
 
 
 def load_linear_tagger(
@@ -156,9 +148,9 @@ def load_linear_tagger(
     Raises InvalidModel when the file is missing, damaged, of another format version or does not fit its description,
     or when the bundled network of this release is not the one that it learnt with.
     """
-    info, tensors, digest = read_saved(path, _parse)
-    weights, known, seen = _checked(info, tensors)
-    base = _stored_base(info, tensors, concurrency)
+    info, arrays, digest = read_saved(path, _parse)
+    weights, known, seen = _checked(info, arrays)
+    base = _stored_base(info, arrays, concurrency)
     return LinearTagger(
         name=info.name,
         digest=digest,
@@ -172,7 +164,7 @@ def load_linear_tagger(
     )
 
 
-def _stored_base(info: LinearInfo, tensors: Mapping[str, Tensor], concurrency: int) -> NetworkTagger | None:
+def _stored_base(info: LinearInfo, arrays: Mapping[str, npt.NDArray[Any]], concurrency: int) -> NetworkTagger | None:
     if not info.base:
         return None
     if info.bundled:
@@ -184,23 +176,23 @@ def _stored_base(info: LinearInfo, tensors: Mapping[str, Tensor], concurrency: i
             )
         return base
     with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / MODEL_FILE).write_bytes(tensors[_BASE].numpy().tobytes())
-        return NetworkTagger(load_model(directory), concurrency=concurrency)
+        (Path(directory) / MODEL_FILE).write_bytes(arrays[_BASE].tobytes())
+        return NetworkTagger(load_network(directory), concurrency=concurrency)
 
 
-def _checked(info: LinearInfo, tensors: Mapping[str, Tensor]) -> tuple[Weights, Hashes, Fingerprints]:
+def _checked(info: LinearInfo, arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[Weights, Hashes, Fingerprints]:
     L = len(info.space)
     try:
-        stored = dict(tensors) if info.base else {"dense": torch.zeros(0, L), **tensors}
-        weights = Weights(*(stored[key].double().numpy() for key in _WEIGHTS))
-        known: Hashes = tensors[_HASHES].numpy().view(np.uint64)
-        seen: Fingerprints = tensors[_SEEN].numpy() if _SEEN in tensors else np.zeros(0, np.int64)
+        stored = dict(arrays) if info.base else {"dense": np.zeros((0, L)), **arrays}
+        weights = Weights(*(stored[key].astype(np.float64) for key in _WEIGHTS))
+        known: Hashes = arrays[_HASHES].view(np.uint64)
+        seen: Fingerprints = arrays[_SEEN] if _SEEN in arrays else np.zeros(0, np.int64)
     except KeyError as error:
         raise InvalidModel(f"expected the weights of a linear chain in {MODEL_FILE}, got none for {error}") from None
     D = weights.dense.shape[0]
     wanted = ((len(known), L), (D, L), (L, L), (L,), (L,))
     got = tuple(part.shape for part in weights)
-    if got != wanted or bool(D) != bool(info.base) or (info.base and not info.bundled and _BASE not in tensors):
+    if got != wanted or bool(D) != bool(info.base) or (info.base and not info.bundled and _BASE not in arrays):
         raise InvalidModel(f"expected weights of the shapes {wanted} in {MODEL_FILE}, got {got}")
     return weights, known, seen
 
