@@ -58,7 +58,7 @@ help: ## list the targets
 setup: $(VENV)/.installed ## create .venv and install surespan into it
 	$(call say,set-up is complete: $(BIN)/surespan --help)
 
-run: $(VENV)/.installed ## Label Studio, the backend and a sample project on this machine; Ctrl-C stops them
+run: $(VENV)/.installed ## Label Studio, the backend and two sample projects on this machine; Ctrl-C stops them
 	$(call say,surespan demo (the first time installs Label Studio, a few minutes))
 	@exec $(BIN)/surespan demo $(DEMO)
 
@@ -103,11 +103,8 @@ coverage: $(LABEL_STUDIO) kernels ## the whole test suite, and which branches it
 	$(call say,pytest with branch coverage)
 	@$(BIN)/pytest --cov --cov-report=term -m "not slow" $(PARALLEL)
 
-bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run
-	@failed=; for file in benchmarks/*.py; do \
-		case $$file in */_*) continue;; esac; \
-		printf '\033[1m==> %s\033[0m\n' "$$file"; $(BIN)/python $$file || failed="$$failed $$file"; done; \
-	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in one run; FULL=1 at full size
+	@$(BIN)/python benchmarks/_all.py $(if $(FULL),--full)
 
 docs: $(VENV)/.installed ## write the reference pages that are made from the code
 	@$(BIN)/python -m backend.commands.reference docs/reference

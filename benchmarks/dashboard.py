@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from _claims import claim
 from flask import Flask
 from sqlalchemy.orm import Session
 
@@ -128,6 +129,9 @@ def compare(kind: str, rows: int, tasks: int) -> None:
             f"| {large.milliseconds / small.milliseconds:.2f} | {small.read:,} | {large.read:,} "
             f"| {large.read / max(1, small.read):.2f} |"
         )
+    worst = max(found[1][name].read / max(1, found[0][name].read) for name in PAGES)
+    what = f"what pages, API and queue read at {rows:,} rows, {kind}, the worst"
+    claim(what, peer=f"{SMALL:,} rows", ratio=worst, at_most=2)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+from _claims import claim
 
 from backend.tagger.tagger import Tagger
 
@@ -123,6 +124,12 @@ def print_speed(folder: Path, lists: int) -> None:
             f"{name} against the pipeline: {base[0] / found[0]:.2f}x (target {wanted}x); against it with batches of 8: "
             f"{eight[0] / found[0]:.2f}x elapsed, {eight[1] / found[1]:.2f}x processor"
         )
+        claim(
+            f"{name}, an encoder's texts a second",
+            peer="pipeline as it comes",
+            ratio=base[0] / found[0],
+            at_least=wanted,
+        )
     print(f"int8 changes {changed} of {total} best labelings ({100 * changed / total:.1f} %; random weights)")
 
 
@@ -142,7 +149,8 @@ def print_memory(folder: Path, count: int) -> None:
     first, last = marks[min(marks)], marks[max(marks)]
     print("resident memory: " + ", ".join(f"{mark:,} texts {size:.0f} MB" for mark, size in sorted(marks.items())))
     print(f"memory after {count:,} texts / after {count // 10:,} texts: x {last / first:.3f}")
-    if last / first > 1.1:
+    what = f"an encoder's memory after {count:,} texts"
+    if not claim(what, peer="after a tenth of them", ratio=last / first, at_most=1.1):
         raise SystemExit("memory grew by more than a tenth while tagging")
 
 

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
+from _claims import claim
 from encoder import LABELS, make_checkpoint, make_texts
 
 ROOT = Path(__file__).parents[1]
@@ -200,6 +201,7 @@ def measure(ours: Side, peer: Side, tasks: int, batch: int) -> None:
         f"memory {ours.peak / peer.peak:.2f}x; {labelings} ranked labelings with sets for {tasks} tasks, "
         f"{answered} answers of the peer"
     )
+    claim("the service with an encoder, processor", peer=peer.name, ratio=peer.cpu / ours.cpu, at_least=1.5)
     share = (spent.get("decoding", 0.0) + spent.get("sets", 0.0)) / max(spent.get("tagging", 0.0), 1e-9)
     print(
         "stages: "

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from _claims import claim
 
 from backend.store import Store
 from backend.store.events import inbox_depth, store_events
@@ -89,6 +90,9 @@ class Quiet:
         """Print what the rounds took, with the ratios to the first time this was called."""
         answered, scored = zip(*(self.round() for _ in range(rounds)), strict=True)
         medians = statistics.median(answered), statistics.median(scored)
+        if self._usual is not None and what.startswith("beside"):
+            claim(f"a prediction {what}", peer="alone", ratio=medians[0] / self._usual[0], at_most=2)
+            claim(f"a label's row {what}, the worst", peer="a minute", ratio=max(scored) / 60, at_most=1)
         usual = self._usual = self._usual or medians
         with self._store.read() as session:
             waiting = inbox_depth(session)["pending"]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from _claims import claim
 
 from backend.domain.records import TextSpan
 from backend.prediction.predictor import Predictor
@@ -69,6 +70,7 @@ def main() -> None:
             ratio = found[1] / max(found[0], 1e-3)
             kept = ratio <= ALLOWED * TIMES
             failed |= not kept
+            claim(f"{what}, {name}, {TIMES} times the text", peer="the text", ratio=ratio, at_most=ALLOWED * TIMES)
             print(
                 f"{name:22} {what:10} {found[0]:9.3f} {found[1]:9.3f} {ratio:6.1f}x   {'kept' if kept else 'missed'}",
                 flush=True,

@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from _claims import claim
 
 from conformal import Chain, LabelSpace, Potentials, entity_marginals, kbest, warm_up
 
@@ -116,6 +117,10 @@ def against_list_viterbi_and_beam() -> None:
                 if threads == 1:
                     beam = seconds(lambda batch=batch: [beam_search(p, K) for p in batch], 2) / BATCH
                     line += f" | beam (numpy) {beam * 1e6:6.0f} us = {beam / ours:5.1f}x"
+                    what = f"exact {K}-best, {len(space)} labels, {'peaked' if peaked else 'flat'}"
+                    wanted = 20 if classes == 4 else 200
+                    claim(what, peer="list-Viterbi in torch", ratio=peer / ours, at_least=wanted)
+                    claim(what, peer="beam search in numpy, which is not exact", ratio=beam / ours, at_least=6)
                 print(line)
             exact = kbest(batch, K)
             agree = [
@@ -167,6 +172,7 @@ def against_one_best() -> None:
             f"L={len(space):2d}: ours {ours * 1e6:5.1f} us | pytorch-crf {peer * 1e6:6.1f} us = {peer / ours:5.1f}x"
             f" | python-crfsuite {suite * 1e6:6.1f} us = {suite / ours:5.1f}x"
         )
+        claim(f"1-best with its probability, {len(space)} labels", peer="pytorch-crf", ratio=peer / ours, at_least=1)
 
 
 def against_encoder() -> None:
@@ -195,6 +201,9 @@ def against_encoder() -> None:
 
             ours = seconds(decode, 9) / 8
             print(f"{name:15s} L={len(space):2d}: {ours * 1e6:5.0f} us of {whole * 1e3:6.1f} ms = {ours / whole:.3%}")
+            wanted = 0.005 if name == "BERT-base" else 0.03
+            what = f"{K}-best and all marginals, {len(space)} labels"
+            claim(what, peer=f"one pass of {name}", ratio=ours / whole, at_most=wanted)
 
 
 def resident(key: str) -> int:

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -82,13 +83,21 @@ class Figures:
     seconds: float
 
 
-Answers = tuple[list[tuple[Token, ...]], list[Potentials], float]  # tokens, chains, processor seconds
+class Answers(NamedTuple):
+    """What a learner says of the tested texts. `space` is its own: from few texts it may not know all classes."""
+
+    tokens: list[tuple[Token, ...]]
+    chains: list[Potentials]
+    seconds: float
+    space: LabelSpace
+
+
 Learner = Callable[[Task], Answers | Figures]  # figures at once where there are no chains
 
 
 def _tagged(tagger: Tagger, task: Task, seconds: float) -> Answers:
     tagged = tagger.potentials([text.text for text in task.test])
-    return [one.tokens for one in tagged], [one.potentials for one in tagged], seconds
+    return Answers([one.tokens for one in tagged], [one.potentials for one in tagged], seconds, tagger.space)
 
 
 def linear(task: Task) -> Answers:
@@ -194,7 +203,7 @@ def crfsuite(task: Task) -> Answers:
                 if attribute in known:
                     emissions[j] += known[attribute]
         chains.append(chain.potentials(emissions))
-    return every, chains, seconds
+    return Answers(every, chains, seconds, space)
 
 
 def spacy(task: Task) -> Figures:
@@ -264,17 +273,19 @@ def measure(task: Task, answers: Answers | Figures, *, split: np.random.Generato
     """Return F1, log-loss and set sizes."""
     if isinstance(answers, Figures):
         return answers
-    every, chains, seconds = answers
+    every, chains, seconds, space = answers
     counter = EntityCounter()
     scores = np.full(len(chains), np.nan)
     best = conformal.kbest(chains, LONGEST_SET, threads=1)
     for i, (text, own, chain, found) in enumerate(zip(task.test, every, chains, best, strict=True)):
         aligned = to_token_spans(text.spans, own, text=text.text, boundaries=chain.boundaries)
         missed = [("?", k, item.span.label) for k, item in enumerate(aligned.inexpressible)]
-        counter.add([*aligned.spans, *missed], task.space.spans(found.labels[0]))
-        if not missed:
-            scores[i] = -log_probability(chain, task.space.ids(aligned.spans, len(own)))
-    usable = split.permutation(np.flatnonzero(np.isfinite(scores)))
+        counter.add([*aligned.spans, *missed], space.spans(found.labels[0]))
+        if missed:
+            continue
+        known = all(span.label in space.classes for span in aligned.spans)
+        scores[i] = -log_probability(chain, space.ids(aligned.spans, len(own))) if known else np.inf
+    usable = split.permutation(np.flatnonzero(~np.isnan(scores)))
     half = len(usable) // 2
     calibration, tested = usable[:half], usable[half:]
     sizes = []

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from _claims import claim
 
 from backend.domain.ranked import RankedList, one_unit
 from backend.domain.records import Draw, Served
@@ -202,6 +203,8 @@ def bench_label(bench: Bench, largest: int) -> int:
             f"{size:>9,} rows: {bench.passed / LABELS:.2f} forward passes and {1000 * processor / LABELS:.1f} ms of "
             f"processor time per label ({1000 * wall / LABELS:.1f} ms in all), x{processor / first:.2f}"
         )
+        if size > 1_000:
+            claim(f"a confirmed label at {size:,} rows", peer="one at 1,000 rows", ratio=processor / first, at_most=1.5)
     return number
 
 
@@ -220,6 +223,8 @@ def bench_memory(bench: Bench, events: int, first: int) -> None:
             marks.append(resident())
             print(f"{sent:>9,} events: {marks[-1]:.0f} MB", flush=True)
     print(f"from a tenth to the end x{marks[-1] / marks[0]:.3f}; {bench.passed:,} forward passes in all")
+    what = f"the worker's memory after {events:,} events"
+    claim(what, peer="after a tenth of them", ratio=marks[-1] / marks[0], at_most=1.1)
 
 
 def resident() -> float:

@@ -11,6 +11,7 @@ import argparse
 import time
 
 import numpy as np
+from _claims import claim
 from store import STRATA, database, fill, timed
 
 from backend.calibration.refit import refit
@@ -59,6 +60,10 @@ def bench(kind: str, store: Store, largest: int, units: int) -> None:
             f"{kind}: {size:>9,} rows: refit in {seconds:.2f} s ({processor:.2f} s of this process's processor time)"
             f"{growth}"
         )
+        if earlier is not None:
+            claim(f"refit of {size:,} rows, {kind}", peer="a tenth of the rows", ratio=seconds / earlier, at_most=12)
+        if size == 1_000_000:
+            claim(f"refit of {size:,} rows, {kind}", peer="two seconds", ratio=seconds / 2, at_most=1)
         earlier = seconds
 
 

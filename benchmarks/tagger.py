@@ -15,6 +15,7 @@ import time
 import numpy as np
 import psutil
 import torch
+from _claims import claim
 
 from backend.tagger.loading import load_tagger
 from backend.tagger.network_tagger import NetworkTagger
@@ -101,7 +102,8 @@ def print_memory(tagger: NetworkTagger, count: int) -> None:
         tagger.potentials([text])
     after = process.memory_info().rss / 2**20
     print(f"after three texts of 100,000 characters: {after:.0f} MB (x {after / before:.3f})")
-    if growth > 1.1:
+    what = f"the tagger's memory after {count:,} texts"
+    if not claim(what, peer="after a tenth of them", ratio=growth, at_most=1.1):
         raise SystemExit("memory grew by more than a tenth while tagging")
 
 
