@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from sqlalchemy import exc
-from sqlalchemy.engine import URL, make_url
 
 from backend.domain.alpha import plain_alpha
 from backend.domain.flag_rule import RiskRule
 from backend.errors import InvalidSetting
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
 PREFIX = "SURESPAN_"
 _DEVICE = r"^(auto|cpu|cuda(:\d+)?|mps)$"
 _FORMS = {_DEVICE: "auto, cpu, cuda, cuda:0 and so on, or mps"}  # what a pattern means, in words
 _STATE = ".surespan"  # beside the default database
+DATABASE_FILE = f"{_STATE}/surespan.db"  # the default database
 _SECRET = ("DATABASE_URL", "SECRET", "API_KEY", "PASS")
 
 
@@ -79,7 +81,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, str_strip_whitespace=True)
 
     database_url: Annotated[str, AfterValidator(_usable_url)] = Field(
-        default="sqlite:///.surespan/surespan.db",
+        default=f"sqlite:///{DATABASE_FILE}",
         description="Where everything is kept: an SQLite file, or PostgreSQL for several replicas.",
     )
     model: Optional = Field(
@@ -92,7 +94,8 @@ class Settings(BaseSettings):
         "its own surespan.json, if there is one.",
     )
     torch_threads: Count = Field(
-        default=None, description="CPU threads of the model; empty leaves it to torch, which uses every core."
+        default=None,
+        description="CPU threads in which a process computes; empty: OMP_NUM_THREADS, and 1 where that is not set.",
     )
     int8: bool = Field(default=False, description="Compute the layers of an encoder in 8 bits: faster on a CPU.")
     device: Annotated[str, Field(pattern=_DEVICE)] = Field(
@@ -405,9 +408,12 @@ def database_url(raw: str) -> URL:
     >>> str(database_url("postgres://ann@db/surespan"))
     'postgresql+psycopg://ann@db/surespan'
     """
+    from sqlalchemy.engine import make_url  # noqa: PLC0415
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
     try:
         url = make_url(raw)
-    except (exc.ArgumentError, ValueError):
+    except (ArgumentError, ValueError):
         raise InvalidSetting(
             f"SURESPAN_DATABASE_URL: expected {_EXPECTED_URL}, got a value that is not a URL; "
             "escape special characters of the password with % codes"

@@ -31,18 +31,19 @@ MOST_LOOSE = 8
 
 # Imports inside functions, outside commands: what is imported so, and why it may not be imported at the top.
 LATE = {
+    ("backend.calibration.local_predictor", "backend.calibration.local"): "without a database nobody waits for it",
     ("backend.ml_sdk", "backend.app"): "the SDK forks after it has imported the module; the service is made after that",
     ("backend.preannotate.cluster", "ray"): "Ray is an extra that most installations do not have",
     ("backend.preannotate.cluster", "ray.data"): "the same",
     ("backend.preannotate.cluster", "ray.exceptions"): "the same",
     ("backend.preannotate.engines", "backend.preannotate.cluster"): "the engine on Ray, imported when it is asked for",
-    ("backend.preannotate.recipe", "backend.tagger.loading"): "torch takes seconds to import",
     ("backend.settings", "conformal.errors"): "numba takes a second to import, and the default method needs none of it",
     ("backend.settings", "conformal.scores"): "the same",
+    ("backend.settings", "sqlalchemy.engine"): "a command that finds no database does not wait for it",
+    ("backend.settings", "sqlalchemy.exc"): "the same",
     ("backend.store", "backend.store.schema"): "Alembic is needed only where a store is opened",
-    ("backend.tagger.configured", "backend.tagger.loading"): "torch takes seconds to import",
     ("backend.tagger.hf.checkpoint", "huggingface_hub"): "only a model that is named by its hub id needs it",
-    ("backend.tagger.language", "py3langid.langid"): "reads its own model when it is imported",
+    ("backend.tagger.language", "backend.tagger.identifier"): "a task that names its language needs no guess",
     ("backend.tagger.loading", "backend.tagger.encoder.saved"): "transformers takes seconds to import",
     ("backend.tagger.loading", "backend.tagger.hf.loading"): "the same",
 }

@@ -10,8 +10,12 @@ from sqlalchemy.orm import Session
 from backend.calibration.promotion import PROMOTED, promote
 from backend.dashboard.figures import Figure, Link, columns
 from backend.dashboard.subject import Subject
+from backend.domain.label_names import listed_names
 from backend.domain.project_model import ProjectModel, State
-from backend.errors import NotFound
+from backend.errors import InvalidLabelConfig, NotFound
+from backend.labels.label_sets import noted_labels
+from backend.labels.training_sets import ClassNames
+from backend.labelstudio.config import parse_config
 from backend.learning.report import describe_learning, learning_report
 from backend.models.report import LICENCE, SHOWN, licence_of
 from backend.store.project_models import kept_files, list_models, match_model
@@ -65,6 +69,45 @@ def models(subject: Subject) -> Figure:
         f"This project has no model of its own: {_base(subject)} serves it.",
         links=tuple(_link(subject, each) if each.model_hash in files else None for each in found),
     )
+
+
+def labels(subject: Subject) -> Figure:
+    """Show which labels of a project its model knows, which wait for the next one, and which the config has lost."""
+    project, settings = subject.project, subject.settings
+    noted = {each.name: each for each in noted_labels(subject.session, project.id)}
+    classes = () if subject.header is None or subject.blank else subject.header.classes
+    try:
+        target = parse_config(project.label_config or "").target(classes, control=settings.labels_control)
+        names, waits = target.names, set(target.unknown)
+    except InvalidLabelConfig:
+        names, waits = (), set()
+    gone = [each for name, each in noted.items() if name not in names]
+    called = ClassNames(project)
+    parts = {
+        "Known to the model": [name for name in names if name not in waits],
+        "Waiting for the next training": [name for name in names if name in waits],
+        "No longer in the label config": [each.name for each in gone],
+    }
+    said = "; ".join(f"{part}: {listed_names(found)}" for part, found in parts.items() if found)
+    return Figure(
+        "labels",
+        "Labels of this project",
+        f"{said or 'No labels yet'}. When labels are added, renamed or removed in Label Studio, what people have "
+        "labelled is kept and exported as it is; the next training has the labels that the label config has then.",
+        columns("Label", "Now", "Since", time=[2]),
+        (
+            *(
+                (name, _WAITS if name in waits else _KNOWN, noted[name].since if name in noted else None)
+                for name in names
+            ),
+            *((each.name, _gone(called.of(each.name)), each.gone) for each in gone),
+        ),
+        "The label config has no labels over a text.",
+    )
+
+
+def _gone(called: str | None) -> str:
+    return _GONE if called is None else f"now called {called}: what was labelled so is learnt from as that"
 
 
 def promotion_question(subject: Subject, given: Mapping[str, str]) -> tuple[str, tuple[str, ...], str, dict[str, str]]:
@@ -169,5 +212,8 @@ def training_question(subject: Subject) -> tuple[str, tuple[str, ...], str, dict
     return f"Train a model for {subject.name} now?", (*explanation, *licence), "Train now", {}
 
 
+_KNOWN = "known to the model: predicted"
+_WAITS = "not known to the model: waits for the next training"
+_GONE = "no longer in the label config: what was labelled so is kept and exported, and not learnt from until it is back"
 _HASH = 64
-MAKERS: dict[str, Callable[[Subject], Figure]] = {"learning": learning, "models": models}
+MAKERS: dict[str, Callable[[Subject], Figure]] = {"labels": labels, "learning": learning, "models": models}

@@ -73,7 +73,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("acceptance", "What nobody needs to open", ("acceptance",)),
     ("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
     ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
-    ("models", "Models", ("learning", "models")),
+    ("models", "Models", ("labels", "learning", "models")),
     ("actions", "What people did", ("actions",)),
 )
 

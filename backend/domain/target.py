@@ -46,6 +46,11 @@ class Target:
         return not self.labels
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All labels of the control: those that stand for a class, then those that the model does not know."""
+        return tuple(dict.fromkeys((*self.labels.values(), *self.unknown)))
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The classes that stay distinct, in the model's order."""
         return tuple(name for name in self.labels if self.merged[name] == name)

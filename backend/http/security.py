@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import json
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from flask import Flask, Response, request
 
 from backend.errors import InvalidSetting
 from backend.http.errors import problem
-from backend.labelstudio.payloads import SECRET_HEADER
+from backend.labelstudio.payloads import SECRET_HEADER, START_TRAINING
 from backend.settings import Settings
 
 OPEN_ROUTES = frozenset({"/health"})
@@ -105,13 +106,31 @@ def register(app: Flask, settings: Settings) -> None:
 def _refusal(credentials: Credentials) -> Response | None:
     if request.path in OPEN_ROUTES:
         return None
-    if request.path == WEBHOOK and credentials.secret is not None:
-        # A browser remembers basic auth and sends it for any page; it never knows the secret.
-        return None if _secret_is_right(credentials) else _unauthorized(webhook=True)
+    if request.path != WEBHOOK or credentials.secret is None:
+        return _refusal_without_secret(credentials)
+    # A browser remembers basic auth and sends it for any page; it never knows the secret.
+    if _secret_is_right(credentials):
+        return None
+    # The button "Start Training" is no webhook of Label Studio, though it calls this address: it sends what it sends to
+    # /predict, and no secret. It may do here what it may do at /train.
+    if _refusal_without_secret(credentials) is None and _asks_for_training():
+        return None
+    return _unauthorized(webhook=True)
+
+
+def _refusal_without_secret(credentials: Credentials) -> Response | None:
     form = _from_a_form() if request.path == WEBHOOK else None
     if credentials.basic:
         return _from_another_page() or form if _basic_is_right(credentials) else _unauthorized()
     return _from_elsewhere(credentials) or form
+
+
+def _asks_for_training() -> bool:
+    try:
+        body = json.loads(request.get_data())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(body, dict) and body.get("action") == START_TRAINING
 
 
 def _secret_is_right(credentials: Credentials) -> bool:

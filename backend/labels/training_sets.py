@@ -71,7 +71,7 @@ def read_project(store: Store, key: str) -> ProjectLabels:
         project = find_project(session, key)
         if project is None:
             raise NotFound(f"expected the id of a project that the database knows, got {key!r}")
-        names = _Names(project)
+        names = ClassNames(project)
         after = 0
         while page := list_labels(session, project.id, after=after, limit=_PAGE):
             after = page[-1].id
@@ -103,7 +103,7 @@ def unusable(label: LabelRecord, task: TaskRecord) -> str | None:
     return "without its text" if task.text is None else None
 
 
-class _Names:
+class ClassNames:
     """The class that each label of a project is trained as: its name in the label config."""
 
     def __init__(self, project: ProjectRecord) -> None:
@@ -124,7 +124,7 @@ class _Names:
         return next(iter(usable_names([name])), None)
 
 
-def _named(spans: Sequence[TextSpan], names: _Names) -> tuple[TextSpan, ...] | None:
+def _named(spans: Sequence[TextSpan], names: ClassNames) -> tuple[TextSpan, ...] | None:
     """Return spans with their classes, None when one of them has none: without it the text would teach a mistake."""
     named = [(start, end, names.of(label)) for start, end, label in spans]
     known = tuple(TextSpan(start, end, name) for start, end, name in named if name is not None)

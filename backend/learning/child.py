@@ -22,6 +22,7 @@ from backend.tagger.linear.saved import load_linear_tagger
 from backend.tagger.linear.training_run import train_linear
 from backend.tagger.training_data import Material
 
+_ANY = "Any text."
 _PDEATHSIG = 1  # of prctl: the signal to get when the parent ends
 
 
@@ -40,6 +41,8 @@ def train(directory: Path) -> dict[str, Any]:
         start=request["start"],
         progress=say,
     )
+    tagger = load_linear_tagger(directory / MODEL)
+    tagger.potentials([_ANY])  # what cannot be served must not get as far as the registry
     report = dict(saved.training["report"])
     return {
         "name": saved.name,
@@ -48,7 +51,7 @@ def train(directory: Path) -> dict[str, Any]:
         "base": "bundled" if saved.bundled else saved.base or "nothing",
         "ancestors": list(saved.ancestors),
         "report": report,
-        "choice_f1": entity_f1(load_linear_tagger(directory / MODEL), choice) if choice else None,
+        "choice_f1": entity_f1(tagger, choice) if choice else None,
     }
 
 

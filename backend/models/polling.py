@@ -27,9 +27,9 @@ class Polled(Generic[K, V]):
     about a key makes its caller wait. Safe to share between threads.
     """
 
-    def __init__(self, ask: Callable[[K, V | None], V], *, every: float) -> None:
+    def __init__(self, ask: Callable[[K, V | None], V], *, every: float, most: int = MOST) -> None:
         self._ask, self.every = ask, every
-        self._answers: LRUCache[K, tuple[float, V | None]] = LRUCache(MOST)
+        self._answers: LRUCache[K, tuple[float, V | None]] = LRUCache(most)
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
 

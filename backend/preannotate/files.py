@@ -10,7 +10,8 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from backend import __version__
-from backend.calibration.local import starter_of, stored_calibration
+from backend.calibration.local import stored_calibration
+from backend.calibration.local_predictor import starter_of
 from backend.domain.label_names import listed_names
 from backend.domain.target import Target
 from backend.errors import InvalidInput, InvalidLabelConfig

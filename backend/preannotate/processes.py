@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Self
@@ -81,8 +80,7 @@ class _Pool:
     """An executor that is made anew when a process of it dies; what was not finished is submitted again."""
 
     def __init__(self, recipe: Recipe, jobs: int) -> None:
-        threads = recipe.threads or max(1, (os.cpu_count() or 1) // jobs)
-        self._recipe, self._jobs = replace(recipe, threads=threads), jobs
+        self._recipe, self._jobs = recipe, jobs
         self._unfinished: dict[int, _Part] = {}
         self._executor = self._start()
         self._deaths = 0

@@ -23,6 +23,7 @@ from backend.prediction.calibration import Calibration
 from backend.prediction.predictor import Predictor
 from backend.tagger.errors import InvalidModel
 from backend.tagger.identity import Origin
+from backend.tagger.loading import load_tagger
 from backend.tagger.options import TaggerOptions
 from backend.tagger.project_classes import project_tagger
 from backend.tagger.whole import WholeTexts
@@ -61,8 +62,6 @@ class Recipe:
         Raises:
             InvalidModel: when it is not there, or what is there is another one.
         """
-        from backend.tagger.loading import load_tagger  # noqa: PLC0415
-
         origin = self.origin
         options = TaggerOptions(
             mapping=None if origin.model_map is None else Path(origin.model_map),

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.labelstudio.payloads import read_moment
-from backend.labelstudio.versions import base_version
+from backend.labelstudio.versions import base_version, same_words_version
 
 
 def has_version(task: Mapping[str, Any], version: str) -> bool:
@@ -52,7 +52,7 @@ def doubled(task: Mapping[str, Any], version: str) -> list[int]:
     extra: list[int] = []
     for each in sorted(task["predictions"], key=lambda prediction: int(prediction["id"])):
         name = str(each["model_version"])
-        if name == version or name.startswith(f"{version} #"):
+        if name in {version, same_words_version(version)} or name.startswith(f"{version} #"):
             if name in seen:
                 extra.append(int(each["id"]))
             seen.add(name)

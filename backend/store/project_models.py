@@ -232,11 +232,12 @@ def _shown(session: Session, hashes: set[str]) -> set[str]:
 
 
 def _replace(session: Session, model_hash: str, *, size: int, sha256: str, path: str | None) -> None:
-    session.execute(sa.delete(ModelChunk).where(ModelChunk.model_hash == model_hash))
     row = {"model_hash": model_hash, "size": size, "sha256": sha256, "path": path, "stored_at": database_now(session)}
     statement = insert(session, ModelFile).values(row)
     changed = {name: statement.excluded[name] for name in ("size", "sha256", "path", "stored_at")}
+    # The row first: whoever stores the same model at the same time waits here, and then sees the pieces to remove.
     session.execute(statement.on_conflict_do_update(index_elements=["model_hash"], set_=changed))
+    session.execute(sa.delete(ModelChunk).where(ModelChunk.model_hash == model_hash))
 
 
 def _lock(session: Session, project_id: int) -> None:

@@ -23,6 +23,7 @@ CONNECTION = "connection"  # what `connect` changed
 ADAPTIVE = "adaptive"  # whether the project's level follows its misses
 HANDOVER = "handover"  # the model that labels are being scored under
 HEARD = "heard"  # when the project object that is kept was last changed, by the server's clock
+LABELS = "labels"  # the labels that the label config has or had, and since when
 LEARNING = "learning"  # with how many labels a training was last tried, and what became of it
 SECOND_LOOKS = "second-looks"  # the figures of the lists
 

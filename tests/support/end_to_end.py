@@ -105,7 +105,12 @@ def start_service(
 def showing_service(label_studio: LabelStudioServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that shows everything, for all tests that need no other: each has a project of its own."""
     with _starting(label_studio, tmp_path_factory) as start:
-        yield start(SURESPAN_BLIND="0", SURESPAN_AT_WORK_MINUTES="0", SURESPAN_REFIT_EVERY_LABELS="1000")
+        yield start(
+            SURESPAN_BLIND="0",
+            SURESPAN_AT_WORK_MINUTES="0",
+            SURESPAN_REFIT_EVERY_LABELS="1000",
+            SURESPAN_LEARN="manual",
+        )
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ class Known:
 
 @pytest.fixture(scope="session")
 def known() -> Known:
-    from backend.calibration.local import local_predictor
+    from backend.calibration.local_predictor import local_predictor
     from backend.models.loading import ModelLoader
     from backend.preannotate.files import config_of
     from backend.preannotate.recipe import Item, predict_items, recipe_of

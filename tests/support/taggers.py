@@ -19,7 +19,7 @@ def small_training() -> TrainingConfig:
     """Return the settings of a training that takes seconds."""
     from backend.tagger.corpus import Variation
     from backend.tagger.features import FeatureConfig
-    from backend.tagger.network import NetworkConfig
+    from backend.tagger.model_info import NetworkConfig
     from backend.tagger.training import TrainingConfig
 
     return TrainingConfig(

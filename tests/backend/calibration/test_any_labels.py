@@ -15,7 +15,7 @@ from rich.console import Console
 from backend.app import service_of
 from backend.calibration.evidence import Evidence
 from backend.calibration.label_worth import label_evidence
-from backend.calibration.local import starter_of
+from backend.calibration.local_predictor import starter_of
 from backend.domain.guarantee import Guarantee
 from backend.domain.records import AnnotationRecord, Draw, LabelRecord, TaskRecord
 from backend.jobs.kinds import queue_refit, queue_rescore, queue_second_looks

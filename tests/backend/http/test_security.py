@@ -114,6 +114,22 @@ def test_no_form_of_any_page_can_send_an_event(make_app: MakeApp, kind: str) -> 
         assert client.post("/webhook", json=shapes.events()[0], headers=headers).status_code == 200
 
 
+def test_the_button_start_training_needs_no_secret_but_all_that_train_needs(guarded: Flask, make_app: MakeApp) -> None:
+    """Label Studio sends it to /webhook with the credentials of the backend, as it does to /predict."""
+    asked = next(each for each in shapes.events() if each["action"] == "START_TRAINING")
+    mine, client = basic(USER, PASSWORD), guarded.test_client()
+    assert client.post("/webhook", json=asked, headers=mine).status_code == 200
+    for headers in [*WRONG, mine | {"Origin": "https://elsewhere.example"}, mine | {"Sec-Fetch-Site": "cross-site"}]:
+        assert client.post("/webhook", json=asked, headers=headers).status_code == 401, headers
+    assert client.post("/webhook", data=json.dumps(asked), content_type="text/plain", headers=mine).status_code == 401
+    for data in (b"", b"{", b"[" * 100_000, b'["START_TRAINING"]', b'{"action": ["START_TRAINING"]}'):
+        answer = client.post("/webhook", data=data, content_type="application/json", headers=mine)
+        assert answer.status_code == 401, data[:20]
+    unguarded = make_app(start=False, webhook_secret=SecretStr(SECRET)).test_client()
+    assert unguarded.post("/webhook", json=asked).status_code == 200
+    assert unguarded.post("/webhook", json=asked, headers={"Origin": "https://elsewhere.example"}).status_code == 401
+
+
 @pytest.mark.parametrize("other", [{"Origin": "https://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}])
 def test_another_site_cannot_send_an_event_with_remembered_credentials(
     make_app: MakeApp, other: dict[str, str]

@@ -70,6 +70,41 @@ def test_a_training_killed_at_its_stages_comes_to_one_model_that_serves(
     assert states == {"done": 1}
 
 
+@pytest.mark.slow
+def test_two_workers_killed_in_the_next_training_leave_the_old_model_or_the_next(
+    url: str, store: Store, make_worker: MakeWorker, served_model: Path, tmp_path: Path
+) -> None:
+    desk = Desk(make_worker(learn="off"))
+    desk.label(20)
+    assert work(url, served_model).wait(timeout=300) == 0
+    first = desk.serving
+    assert first is not None
+    desk.label(20)
+    labels = count(store, "labels")
+
+    def check() -> str:
+        """Return the hash of the one model that serves, which loads; no label is lost."""
+        (serving,) = [model for model in desk.models if model.state is State.SERVING]
+        fetched = StoredModels(store, tmp_path / "models").fetch(serving.model_hash)
+        assert load_tagger(fetched).hash == serving.model_hash
+        assert count(store, "labels") == labels
+        return serving.model_hash
+
+    for stage in STAGES:
+        let_jobs_rest(store)
+        both = [work(url, served_model, stage) for _ in range(2)]
+        ended = [each.wait(timeout=300) for each in both]
+        assert set(ended) <= {0, -signal.SIGKILL}
+        assert -signal.SIGKILL in ended, stage  # whoever has the job; the other may find nothing to do
+        assert check() == first.model_hash or stage == "committed"
+    let_jobs_rest(store)
+    both = [work(url, served_model) for _ in range(2)]
+    assert [each.wait(timeout=300) for each in both] == [0, 0]
+    newest = check()
+    assert newest != first.model_hash
+    assert set(purposes(store)) == {first.model_hash, newest}
+
+
 def count(store: Store, table: str) -> int:
     with store.read() as session:
         return int(session.execute(sa.text(f"SELECT count(*) FROM {table}")).scalar_one())

@@ -83,9 +83,14 @@ def test_labels_that_teach_nothing_are_refused_with_the_reason(
             LabelledText("Take bakomol now .", (TextSpan(5, 12, "Drug"),)),
             LabelledText("Take bakomol now .", (TextSpan(5, 12, "Drug"), TextSpan(0, 12, "Symptom"))),
         ],
+        [
+            LabelledText("Take bakomol now .", (TextSpan(5, 12, "Drug"),), "en"),
+            LabelledText("12 %", (TextSpan(0, 2, "Drug"),), "und"),
+            LabelledText("vIjatlh bakomol", (TextSpan(8, 15, "Drug"),), "tlh"),
+        ],
         [LabelledText("mol " * 10_000, tuple(TextSpan(4 * i, 4 * i + 3, "Drug") for i in range(10_000)))],
     ],
-    ids=["one example", "contradictions", "overlap", "10,000 labels in a text"],
+    ids=["one example", "contradictions", "overlap", "languages that nobody can tell", "10,000 labels in a text"],
 )
 def test_odd_labels_still_give_a_model_that_loads(tmp_path: Path, texts: list[LabelledText]) -> None:
     trained = train_apart(Parts(texts, texts, {}), tmp_path, name="m", start="nothing", tell=lambda *_: None)

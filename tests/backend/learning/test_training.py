@@ -20,6 +20,8 @@ from backend.domain.records import Draw, ProjectRecord
 from backend.domain.streams import Order
 from backend.intake.ingest import read_project_uid
 from backend.jobs.kinds import Kind, is_pending, queue_train
+from backend.labels.export import Format, export
+from backend.labels.training_sets import read_project
 from backend.learning.parts import is_for_choice
 from backend.learning.schedule import queue_due_training
 from backend.store import Store
@@ -49,6 +51,8 @@ class Desk:
     def __init__(self, worker: Worker, *, config: str = CONFIG) -> None:
         self.worker, self.store, self.config = worker, worker.store, config
         self.labelled = 0
+        self.changes = 0  # of the label config
+        self.names: dict[str, str] = {}  # what people call a label instead
         with self.store.write() as session:
             self.project: ProjectRecord = ensure_project(session, PROJECT, label_config=config)
             record_order(session, self.project.id, order=Order.UNIFORM, at=NOON, source="test")
@@ -70,9 +74,8 @@ class Desk:
             number = self.labelled
             text = TEXTS[number]
             at = (NOON + timedelta(minutes=1 + number)).isoformat()
-            event = labelled(
-                number, text.text, [tuple(span) for span in text.spans], created_at=at, updated_at=at, updated_by=1
-            )
+            spans = [(start, end, self.names.get(label, label)) for start, end, label in text.spans]
+            event = labelled(number, text.text, spans, created_at=at, updated_at=at, updated_by=1)
             event["project"] |= {"label_config": self.config, "updated_at": at}
             events.append(event)
             trainable += number % AUDIT != 0
@@ -80,6 +83,28 @@ class Desk:
         store_events(self.store, events)
         self.worker._due.clear()  # as if a while had passed
         self.worker.drain()
+
+    def change_config(self, config: str) -> None:
+        """Change the labels of the project, as its settings in Label Studio do."""
+        self.config, self.changes = config, self.changes + 1
+        at = (NOON + timedelta(minutes=self.labelled, seconds=self.changes)).isoformat()
+        about = project_object(31) | {"label_config": self.config, "updated_at": at}
+        store_events(self.store, [{"action": "PROJECT_UPDATED", "project": about}])
+        self.worker.drain()
+
+    def page(self) -> str:
+        """The page of the project."""
+        app = create_app(self.worker.settings)
+        try:
+            return app.test_client().get(f"/dashboard/projects/{PROJECT}").text
+        finally:
+            service_of(app).close()
+
+    def exported(self) -> list[str]:
+        """What everybody has labelled, a line for each task."""
+        with self.store.read() as session:
+            lines, _ = export(session, self.project, form=Format.JSONL)
+            return list(lines)
 
     @property
     def models(self) -> list[ProjectModel]:
@@ -237,6 +262,43 @@ def test_a_new_label_of_the_config_is_known_after_the_next_training(desk: Desk) 
     assert newest.classes == ("Drug", "Symptom")
     assert newest.state is State.SERVING
     assert newest.why == f"knows 1 more of the project's labels than {first.version}"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_label_that_is_replaced_is_kept_and_the_page_says_what_happened(desk: Desk) -> None:
+    desk.label(20)
+    assert "Known to the model: Drug, Symptom. When" in desk.page()
+    before = desk.exported()
+    assert sum("Symptom" in line for line in before) > 3
+
+    desk.change_config(config_of("Drug", "Dose"))
+    page = desk.page()
+    assert (
+        "Known to the model: Drug; Waiting for the next training: Dose; No longer in the label config: Symptom." in page
+    )
+    assert "what was labelled so is kept and exported" in page
+    assert desk.exported() == before
+
+    desk.names = {"Symptom": "Dose"}
+    desk.label(20)
+    newest, first = desk.models
+    assert (newest.state, set(newest.classes), set(first.classes)) == (
+        State.SERVING,
+        {"Drug", "Dose"},
+        {"Drug", "Symptom"},
+    )
+    assert "Known to the model: Dose, Drug; No longer in the label config: Symptom." in desk.page()
+    assert desk.exported()[: len(before)] == before, "nothing is lost"
+    lost = read_project(desk.store, PROJECT).left_out["has a label that the label config no longer has"]
+
+    desk.change_config(config_of("Drug", "Dose", "Symptom"))
+    again = read_project(desk.store, PROJECT)
+    assert lost > 3
+    assert len(again.texts) == 40, "all are learnt from once the label is back"
+    assert "Waiting for the next training: Symptom. When" in desk.page()
+    desk.change_config(config_of("Drug", "Dose").replace('value="Dose"', 'value="Dose" predicted_values="Symptom"'))
+    assert "now called Dose" in desk.page()
+    assert len(read_project(desk.store, PROJECT).texts) == 40
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

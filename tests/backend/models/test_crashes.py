@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,55 +31,106 @@ pytestmark = pytest.mark.crash
 MOST = 500  # steps that a life certainly does not have
 
 
-def test_killed_at_any_step_one_model_serves_and_it_loads(url: str, store: Store, tmp_path: Path) -> None:
+class Lives:
+    """A process that forks lives to be killed; `begin` does not wait for the end of one, `end` does."""
+
+    def __init__(self, order: dict[str, str]) -> None:
+        self._order = order
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.own_model_life"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def begin(self, kill_at: int | None) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(self._order | {"kill_at": kill_at}) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def live(self, kill_at: int | None) -> int:
+        self.begin(kill_at)
+        return self.end()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@dataclass(frozen=True)
+class World:
+    """Two trained models, the database that knows neither, and where files lie."""
+
+    store: Store
+    order: dict[str, str]
+    first: str
+    later: str
+
+    @property
+    def directory(self) -> Path:
+        return load_settings(database_url=self.order["url"], model_dir=self.order["models"]).models_directory
+
+    def forget(self) -> None:
+        """Begin again: no model, no file, no job."""
+        with self.store.write() as session:
+            for table in ("project_models", "model_files", "jobs"):
+                session.execute(sa.text(f"DELETE FROM {table}"))
+        shutil.rmtree(self.order["models"], ignore_errors=True)
+
+
+@pytest.fixture
+def world(url: str, store: Store, tmp_path: Path) -> World:
     first, later = learn_own(tmp_path / "first"), learn_own(tmp_path / "later", seed=2)
-    settings = load_settings(database_url=url, model_dir=str(tmp_path / "models"))
-    order = {
-        "url": url,
-        "models": str(tmp_path / "models"),
-        "first": str(tmp_path / "first"),
-        "later": str(tmp_path / "later"),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.own_model_life"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    order = {name: str(tmp_path / name) for name in ("models", "first", "later")}
+    return World(store, {"url": url} | order, first, later)
 
-    def live(kill_at: int | None) -> int:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(order | {"kill_at": kill_at}) + "\n")
-        process.stdin.flush()
-        return int(process.stdout.readline())
 
+def test_killed_at_any_step_one_model_serves_and_it_loads(world: World) -> None:
     served: set[str] = set()
-    try:
+    with closing(Lives(world.order)) as lives:
         for step in range(1, MOST):
-            with store.write() as session:
-                for table in ("project_models", "model_files", "jobs"):
-                    session.execute(sa.text(f"DELETE FROM {table}"))
-            shutil.rmtree(tmp_path / "models", ignore_errors=True)
-            ended = live(step)
+            world.forget()
+            ended = lives.live(step)
             assert ended in {0, -signal.SIGKILL}
-            served.add(check(store, settings.models_directory))
+            served.add(check(world.store, world.directory))
             if ended == 0:
                 break
-            assert live(None) == 0  # whoever goes on comes to the end
-            assert check(store, settings.models_directory) == first
+            assert lives.live(None) == 0  # whoever goes on comes to the end
+            assert check(world.store, world.directory) == world.first
         else:
             raise AssertionError("the life did not end")
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
-    assert served == {"", first, later}  # it was killed in every state
+    assert served == {"", world.first, world.later}  # it was killed in every state
     assert step > 30
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_two_at_once_of_which_one_is_killed_leave_one_model_that_loads(world: World, every: int) -> None:
+    """Both store, register, promote and go back; one dies on its way, the other does not."""
+    killed = 0
+    with closing(Lives(world.order)) as dying, closing(Lives(world.order)) as living:
+        for step in range(1, MOST, every):
+            world.forget()
+            dying.begin(step)
+            living.begin(None)
+            ended, other = dying.end(), living.end()
+            assert ended in {0, -signal.SIGKILL}
+            assert other == 0
+            assert check(world.store, world.directory) in {world.first, world.later}
+            if ended == 0:
+                break
+            killed += 1
+        else:
+            raise AssertionError("the life did not end")
+    assert killed * every > 30
 
 
 def check(store: Store, directory: Path) -> str:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.numpy import load_file, save_file
 
+from backend.tagger.compiled.loading import load_network
 from backend.tagger.errors import InvalidModel
 from backend.tagger.features import FeatureConfig
 from backend.tagger.linear.learning import learn
@@ -17,10 +18,12 @@ from backend.tagger.linear.saved import Base, load_base, load_linear_tagger, sav
 from backend.tagger.linear.tagger import LinearTagger
 from backend.tagger.linear.training_run import suits_linear, train_linear
 from backend.tagger.loading import load_tagger
-from backend.tagger.model import ModelInfo, digest_of, load_model, save_model
+from backend.tagger.model import save_model
 from backend.tagger.model_files import BUNDLED, MODEL_FILE, Kind, model_kind, read_header
-from backend.tagger.network import Network, NetworkConfig
+from backend.tagger.model_info import ModelInfo, NetworkConfig
+from backend.tagger.network import Network
 from backend.tagger.network_tagger import NetworkTagger
+from backend.tagger.saved_file import digest_of
 from backend.tagger.tagger import Tagger
 from backend.tagger.training_data import Material
 from backend.tagger.training_texts import fingerprints
@@ -100,7 +103,7 @@ def test_the_bundled_network_is_named_by_its_hash(tmp_path: Path) -> None:
 
 def test_another_bundled_network_is_refused(tmp_path: Path) -> None:
     folder = small_network(tmp_path / "net")
-    other = NetworkTagger(load_model(folder))
+    other = NetworkTagger(load_network(folder))
     learnt = learn(toy_texts(12, seed=1), base=other)
     save_linear(learnt, tmp_path / "m", name="toy", languages=[], base=Base(BUNDLED, other))
     with pytest.raises(InvalidModel, match=r"expected the bundled network .* train it again"):
@@ -109,7 +112,7 @@ def test_another_bundled_network_is_refused(tmp_path: Path) -> None:
 
 def changed(folder: Path, **fields: object) -> None:
     """Write the model again with other words in its header and a hash that fits."""
-    with safe_open(folder / MODEL_FILE, framework="pt") as stream:
+    with safe_open(folder / MODEL_FILE, framework="numpy") as stream:
         said = json.loads(stream.metadata()["surespan"])
     tensors = load_file(folder / MODEL_FILE)
     header = json.dumps({**said, **fields}, sort_keys=True)

@@ -1,0 +1,128 @@
+"""Labels that are odd and disks that are full: the job says what happened, and the model that served goes on."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.domain.project_model import ProjectModel
+from backend.jobs.kinds import Kind, queue_train
+from backend.models.stored import StoredModels
+from backend.store.batches import NewTask, ensure_tasks
+from backend.store.events import store_events
+from backend.store.jobs import list_jobs
+from backend.tagger.loading import load_tagger
+from tests.backend.learning.test_training import NOON, Desk
+from tests.support.paths import ROOT
+from tests.support.workers import MakeWorker, labelled
+
+pytestmark = [pytest.mark.heavy, pytest.mark.parametrize("kind", ["sqlite"], indirect=True)]
+
+DRUG, SYMPTOM = (5, 12, "Drug"), (5, 12, "Symptom")
+TEXT = "Take bakomol now ."
+LONG = "mol " * 10_000
+
+
+@pytest.fixture
+def desk(make_worker: MakeWorker) -> Desk:
+    return Desk(make_worker(learn="manual", learn_from="nothing", refit_every_labels=1000))
+
+
+def train(desk: Desk) -> dict[str, object]:
+    """Ask for a training and return what became of it."""
+    with desk.store.write() as session:
+        queue_train(session, desk.project, who="ann")
+    desk.worker.drain()
+    _, result = desk.jobs(Kind.TRAIN)[0]
+    return result
+
+
+def deliver(desk: Desk, *labels: tuple[str, list[tuple[int, int, str]]]) -> None:
+    """Import texts as tasks, and deliver a label of each."""
+    events, tasks = [], []
+    for number, (text, spans) in enumerate(labels, start=1_000):
+        at = (NOON + timedelta(hours=2, minutes=number)).isoformat()
+        event = labelled(number, text, spans, created_at=at, updated_at=at, updated_by=1)
+        event["project"] |= {"label_config": desk.config, "updated_at": at}
+        events.append(event)
+        tasks.append(NewTask(str(number), text, created_at=NOON))
+    with desk.store.write() as session:
+        ensure_tasks(session, desk.project.id, tasks)
+    store_events(desk.store, events)
+    desk.worker._due.clear()
+    desk.worker.drain()
+
+
+def loads(desk: Desk, place: Path) -> ProjectModel:
+    """Return the serving model, which loads."""
+    serving = desk.serving
+    assert serving is not None
+    assert load_tagger(StoredModels(desk.store, place).fetch(serving.model_hash)).hash == serving.model_hash
+    return serving
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [(TEXT, [DRUG])],
+        [(TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, [])],
+        [(TEXT, [DRUG]), (TEXT, [DRUG, (0, 12, "Symptom")])],
+        [(LONG, [(4 * i, 4 * i + 3, "Drug") for i in range(10_000)])],
+    ],
+    ids=["one class, one example", "contradictory duplicates", "overlap", "10,000 labels in a task"],
+)
+def test_a_project_of_odd_labels_has_a_model_that_loads_or_hears_why_not(
+    desk: Desk, tmp_path: Path, labels: list[tuple[str, list[tuple[int, int, str]]]]
+) -> None:
+    deliver(desk, *labels)
+    result = train(desk)
+    if "skipped" in result:
+        assert "expected" in str(result["skipped"])
+        assert desk.serving is None
+    else:
+        assert loads(desk, tmp_path).version == result["model"]
+
+
+def test_odd_labels_beside_usable_ones_leave_a_model_that_loads(desk: Desk, tmp_path: Path) -> None:
+    desk.label(20)
+    train(desk)
+    before = loads(desk, tmp_path / "before")
+    deliver(desk, (TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, [DRUG, (0, 12, "Symptom")]), (TEXT, [(7, 7, "Drug")]))
+    result = train(desk)
+    assert loads(desk, tmp_path / "after").version in {before.version, result.get("model")}
+    assert "skipped" in result or "model" in result
+
+
+def test_a_disk_that_is_full_while_a_model_is_saved_leaves_the_one_that_serves(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file may grow beyond a few kilobytes in the process that trains: the texts fit, the model does not."""
+    desk.label(20)
+    train(desk)
+    before = loads(desk, tmp_path / "before")
+    desk.label(20)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+    )
+    with monkeypatch.context() as full:
+        full.setenv("PYTHONPATH", os.pathsep.join([str(site), str(ROOT)]))
+        with desk.store.write() as session:
+            queue_train(session, desk.project, who="ann")
+        desk.worker.drain()
+    ((state, error), *_) = failures(desk)
+    assert state != "done"
+    assert "expected a trained model, got" in error
+    assert loads(desk, tmp_path / "meanwhile") == before
+    assert desk.models == [before]
+
+
+def failures(desk: Desk) -> list[tuple[str, str]]:
+    """Return the states of jobs that were tried in vain, and what they say, the newest first."""
+    with desk.store.read() as session:
+        return [(job.state, str(job.error)) for job in list_jobs(session) if job.kind == Kind.TRAIN and job.error]
