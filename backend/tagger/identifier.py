@@ -29,7 +29,7 @@ def count_features(
     after.
     """
     met = np.empty(text.shape[0], np.int64)
-    found, state = 0, 0
+    found, state = 0, np.int64(0)
     for letter in text:
         state = np.int64(moves[(np.int64(rows[state]) << 8) + letter])
         feature = outputs[state]
@@ -48,7 +48,7 @@ def count_features(
 class CompiledIdentifier(LanguageIdentifier):  # type: ignore[misc]
     """The library's identifier; only the way to a text's features is another. Safe to share between threads."""
 
-    __slots__ = ("_scratch", "_tables")
+    __slots__ = ("_moves", "_outputs", "_rows", "_scratch")
 
     def __init__(self, model: LanguageModel) -> None:
         # The rows are the library's own way through the automaton, which is not taken here.
@@ -56,7 +56,9 @@ class CompiledIdentifier(LanguageIdentifier):  # type: ignore[misc]
             model.scores, model.priors, model.classes, model.moves, model.outputs, norm_probs=True, tk_row=()
         )
         # Plain arrays over the same memory: compiled code knows no mapped files.
-        self._tables = tuple(np.asarray(table).view(np.ndarray) for table in (model.moves, model.rows, model.outputs))
+        self._moves, self._rows, self._outputs = (
+            np.asarray(table).view(np.ndarray) for table in (model.moves, model.rows, model.outputs)
+        )
         self._scratch = threading.local()
 
     def _raw_score(self, text: bytes) -> Any:  # noqa: ANN401 - the library has no types
@@ -64,7 +66,7 @@ class CompiledIdentifier(LanguageIdentifier):  # type: ignore[misc]
             counts = self._scratch.counts
         except AttributeError:
             counts = self._scratch.counts = np.zeros(self.nb_ptc.shape[0], np.int32)
-        met, often = count_features(np.frombuffer(text, np.uint8), *self._tables, counts)
+        met, often = count_features(np.frombuffer(text, np.uint8), self._moves, self._rows, self._outputs, counts)
         if not len(met):
             return super()._raw_score(b"")
         return np.log1p(often) @ self.nb_ptc[met] + self.nb_pc

@@ -81,5 +81,5 @@ def _keep(model: LanguageModel, folder: Path) -> None:
 
 
 def _mapped(folder: Path) -> LanguageModel:
-    arrays = [np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
-    return LanguageModel(*arrays, json.loads((folder / _CLASSES).read_text(encoding="utf-8")))
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
+    return LanguageModel(**arrays, classes=json.loads((folder / _CLASSES).read_text(encoding="utf-8")))

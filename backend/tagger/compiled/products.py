@@ -18,8 +18,8 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
+from backend.tagger.compiled.instructions import intrinsic
 from conformal.trellis.jit import inner_kernel
 
 Floats = npt.NDArray[np.float32]
@@ -66,7 +66,7 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
     """
     vectors = _VECTORS * panels
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def add_block(
         typing_context: Any,  # noqa: ANN401, ARG001 - numba's own types
         result: Any,  # noqa: ANN401, ARG001
@@ -100,7 +100,7 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
             ]
             sums = [builder.load(at(to, place, vector), align=4) for place in places]
             kind = ir.FunctionType(vector, [vector] * 3)
-            fused = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{_LANES}f32")
+            fused: Any = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{_LANES}f32")  # type: ignore[no-untyped-call]
             before = builder.block
             loop = builder.append_basic_block("inner")
             after = builder.append_basic_block("after")
@@ -127,15 +127,16 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
                 )
                 for v in range(vectors)
             ]
-            added = []
+            added: list[Any] = []
             for r in range(rows):
                 offset = builder.add(builder.mul(rows_step, size(r)), builder.mul(k, size(4)))
                 value = builder.load(at(rows_at, offset, single), align=4)
                 lane = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
                 mask = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
                 spread = builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), mask)
-                for v in range(vectors):
-                    added.append(builder.call(fused, [spread, weights[v], running[r * vectors + v]]))
+                added.extend(
+                    builder.call(fused, [spread, weights[v], running[r * vectors + v]]) for v in range(vectors)
+                )
             following = builder.add(k, size(1))
             k.add_incoming(following, loop)
             for phi, value in zip(running, added, strict=True):
@@ -155,7 +156,7 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
 
         return signature, generate
 
-    return add_block  # type: ignore[no-any-return]
+    return add_block
 
 
 _many = _block(_ROWS, 1)

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from backend.tagger.compiled.instructions import fused
 from backend.tagger.compiled.products import add_product
 from conformal.trellis.jit import inner_kernel, kernel
 
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _fused(
-    typing_context: Any,  # noqa: ANN401, ARG001 - numba's own types
-    a: Any,  # noqa: ANN401, ARG001
-    b: Any,  # noqa: ANN401, ARG001
-    c: Any,  # noqa: ANN401, ARG001
-) -> tuple[Any, Callable[..., Any]]:
-    """Return a * b + c, rounded once: one instruction, which Python has no name for."""
-
-    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:  # noqa: ANN401, ARG001
-        single = ir.FloatType()
-        fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(single, [single] * 3), "llvm.fma.f32")
-        return builder.call(fma, arguments)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
 
 
 _single = np.float32
@@ -58,25 +35,25 @@ _HALF = _single(0.5)
 
 @inner_kernel
 def tanh(x: np.float32) -> np.float32:
-    """Return tanh as a ratio of polynomials, within a few units of the last place; no branch, so loops become vectors."""
+    """Return tanh as a ratio of polynomials, within units of the last place; no branch, so loops become vectors."""
     x = min(max(x, -_LARGEST), _LARGEST)
     s = x * x
-    up = _fused(_UP_13, s, _UP_11)
-    up = _fused(up, s, _UP_9)
-    up = _fused(up, s, _UP_7)
-    up = _fused(up, s, _UP_5)
-    up = _fused(up, s, _UP_3)
-    up = _fused(up, s, _UP_1)
-    down = _fused(_DOWN_6, s, _DOWN_4)
-    down = _fused(down, s, _DOWN_2)
-    down = _fused(down, s, _DOWN_0)
-    return x * up / down  # type: ignore[no-any-return]
+    up = fused(_UP_13, s, _UP_11)
+    up = fused(up, s, _UP_9)
+    up = fused(up, s, _UP_7)
+    up = fused(up, s, _UP_5)
+    up = fused(up, s, _UP_3)
+    up = fused(up, s, _UP_1)
+    down = fused(_DOWN_6, s, _DOWN_4)
+    down = fused(down, s, _DOWN_2)
+    down = fused(down, s, _DOWN_0)
+    return x * up / down
 
 
 @inner_kernel
 def sigmoid(x: np.float32) -> np.float32:
     """Return 1 / (1 + exp(-x))."""
-    return _fused(_HALF, tanh(_HALF * x), _HALF)  # type: ignore[no-any-return]
+    return fused(_HALF, tanh(_HALF * x), _HALF)
 
 
 @inner_kernel
@@ -88,7 +65,7 @@ def advance(gates: Floats, memory: Floats, state: Floats) -> None:
         keep = sigmoid(gates[H + j])
         new = tanh(gates[2 * H + j])
         let_out = sigmoid(gates[3 * H + j])
-        kept = _fused(keep, memory[j], let_in * new)
+        kept = fused(keep, memory[j], let_in * new)
         memory[j] = kept
         state[j] = let_out * tanh(kept)
 

@@ -69,7 +69,7 @@ def ask(service: Service, numbers: list[int], config: str = OWN, **more: Any) ->
 
 def confirm(store: Store, worker: Worker, numbers: list[int], config: str = OWN, origin: str = "manual") -> None:
     """Label tasks as a person who has them before their eyes does."""
-    now = datetime.now(UTC) + timedelta(seconds=1)
+    now = datetime.now(UTC)
     events = []
     for number in numbers:
         text = TEXTS[number]
