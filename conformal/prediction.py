@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from conformal.class_answers import class_answers
 from conformal.errors import InvalidArgument, RankedListTooShort
 from conformal.flags import flag_spans
 from conformal.full import FullSet, Ranked, decode_set, threshold_list
 from conformal.integrated import decode_integrated
 from conformal.integrated_paper import decode_paper
-from conformal.labels import OUTSIDE, LabelSpace, Span
+from conformal.labels import LabelSpace, Span
 from conformal.quantile import Bools, Floats, Level, ScoreTable, exact_level
 from conformal.risk.doubts import FLOOR, span_doubts
 from conformal.risk.places import shown_marks
@@ -166,8 +167,8 @@ def predict_set(
         if potentials is None:
             raise InvalidArgument("expected potentials or candidates, got neither")
         candidates = text_candidates(potentials, space, thresholds=thresholds, best=best)
-    pools = label_pools(thresholds, fallback)
-    spans = _span_sets(candidates, space, best, thresholds.entity_method, pools, alpha, flag_level)
+    answers = class_answers(thresholds, fallback, alpha)
+    spans = _span_sets(candidates, space, best, thresholds.entity_method, answers.pools, alpha, flag_level)
     return PredictionSet(
         stratum=stratum,
         pool=pool.pool.name,
@@ -179,10 +180,10 @@ def predict_set(
         unreachable=pool.unreachable,
         labelings=_labelings(full, listed, space, max_shown),
         spans=spans,
-        uncalibrated=tuple(name for name, each in pools.items() if not each.calibrated),
-        open_labels=_open_labels(thresholds, pools, alpha),
+        uncalibrated=answers.uncalibrated,
+        open_labels=answers.open_labels,
         borrowed=answering is not thresholds,
-        borrowed_labels=tuple(name for name, each in pools.items() if each is not thresholds.label_pool(name)),
+        borrowed_labels=answers.borrowed,
     )
 
 
@@ -195,18 +196,6 @@ def answering_thresholds(
     if thresholds.pool(stratum, beside=beside).pool.calibrated:
         return thresholds
     return fallback if fallback.pool(stratum, beside=beside).pool.calibrated else thresholds
-
-
-def label_pools(thresholds: Thresholds, fallback: Thresholds | None) -> dict[str, LabelPool]:
-    """Return what answers for each class and "O": own rows, the fallback's where only it has enough."""
-    pools = {name: thresholds.label_pool(name) for name in (*thresholds.classes, OUTSIDE)}
-    if fallback is not None and (fallback.classes, fallback.entity_method) == (
-        thresholds.classes,
-        thresholds.entity_method,
-    ):
-        other = {name: fallback.label_pool(name) for name, pool in pools.items() if not pool.calibrated}
-        pools |= {name: pool for name, pool in other.items() if pool.calibrated}
-    return pools
 
 
 def _full_set(
@@ -335,21 +324,21 @@ def _span_sets(
         doubts: Sequence[float | None] = [None] * len(kept.keys)
         rows = np.flatnonzero(reported)
     else:
-        kept = _risk_spans(candidates, chosen, flag_level or method.p_min)  # level 0: all the text, few marks
-        classes = [chosen.get(key) for key in kept.keys]
-        each = span_doubts(kept.probabilities, classes)
+        classes = [chosen.get(key) for key in candidates.keys]
+        each = span_doubts(candidates.probabilities, classes)
+        shown = _risk_spans(candidates, each, classes, flag_level or method.p_min)  # level 0: all the text, few marks
+        kept, each = candidates.take(shown), each[shown]
+        classes = [classes[i] for i in np.flatnonzero(shown).tolist()]
         flagged, doubts, rows = each >= flag_level, each.tolist(), np.arange(each.size)
         sets, p_values = _label_sets(kept, method, pools, alpha)
         sets |= flagged[:, None] & _rivals(kept.probabilities, classes)
     result: list[SpanSet] = []
+    inside, values, shares, marked = sets.tolist(), p_values.tolist(), kept.probabilities.tolist(), flagged.tolist()
     for i in rows.tolist():
-        held = [
-            SpanLabel(names[c], float(p_values[i, c]), float(kept.probabilities[i, c]))
-            for c in np.flatnonzero(sets[i]).tolist()
-        ]
+        held = [SpanLabel(name, values[i][c], shares[i][c]) for c, name in enumerate(names) if inside[i][c]]
         held.sort(key=lambda label: (-label.p_value, -label.probability))
         start, end = kept.keys[i]
-        result.append(SpanSet(start, end, tuple(held), bool(flagged[i]), doubts[i]))
+        result.append(SpanSet(start, end, tuple(held), marked[i], doubts[i]))
     return tuple(result)
 
 
@@ -361,21 +350,21 @@ def _label_sets(
     outside = np.arange(len(pools)) == len(pools) - 1
     scores = method.scores(score_spans(probabilities), rank=candidates.ranks, outside=outside)  # (S, W + 1[, 2])
     inside = [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)]
-    p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
+    p_values = np.empty(probabilities.shape)
+    for i, pool in enumerate(pools):
+        p_values[:, i] = pool.table.p_values(scores[:, i])
     return label_members(probabilities, inside), p_values
 
 
-def _risk_spans(candidates: Candidates, chosen: Mapping[tuple[int, int], int], level: float) -> Candidates:
-    """Return what is reported under flags that control risk: the spans of y(1), and those that a person must see."""
-    classes = [chosen.get(key) for key in candidates.keys]
-    doubts = span_doubts(candidates.probabilities, classes)
+def _risk_spans(candidates: Candidates, doubts: Floats, classes: Sequence[int | None], level: float) -> Bools:
+    """Say what is reported under flags that control risk: the spans of y(1), and those that a person must see."""
     in_best = np.array([each is not None for each in classes], dtype=np.bool_)
     flagged = np.flatnonzero(doubts >= level)
     reported = in_best.copy()
     reported[flagged] |= shown_marks(
         candidates.starts[flagged], candidates.ends[flagged], doubts[flagged], in_best[flagged]
     )
-    return candidates.take(reported)
+    return reported
 
 
 def _rivals(probabilities: Floats, classes: Sequence[int | None]) -> Bools:
@@ -388,18 +377,3 @@ def _rivals(probabilities: Floats, classes: Sequence[int | None]) -> Bools:
     result[rows, said] = True
     result[rows, np.argmax(others, axis=1) if said.size else said] = True
     return result
-
-
-def _open_labels(thresholds: Thresholds, pools: Mapping[str, LabelPool], alpha: Level) -> tuple[str, ...]:
-    """Name calibrated classes whose set may include spans that are no candidates."""
-    method = thresholds.entity_method
-    names: list[str] = []
-    for name in thresholds.classes:
-        pool = pools[name]
-        if not pool.calibrated:
-            continue
-        # The most a non-candidate can look like this class: P just below p_min, O taking all the rest.
-        lowest = method.scores(score_spans([[method.p_min, 1.0 - method.p_min]]), rank=1)[0, 0]
-        if bool(pool.table.contains(lowest, alpha)):
-            names.append(name)
-    return tuple(names)

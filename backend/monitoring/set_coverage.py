@@ -28,7 +28,8 @@ from conformal.errors import RankedListTooShort
 from conformal.flags import flag_spans
 from conformal.full import Ranked, threshold_list
 from conformal.labels import OUTSIDE
-from conformal.prediction import answering_thresholds, label_pools
+from conformal.class_answers import label_pools
+from conformal.prediction import answering_thresholds
 from conformal.quantile import Floats
 from conformal.risk import FLOOR
 from conformal.scores import Method, Ranks
