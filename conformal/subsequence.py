@@ -139,8 +139,8 @@ class Candidates:
             kept |= np.array([key in wanted for key in self.keys], dtype=np.bool_)
         return self if kept.all() else self.take(kept)
 
-    def take(self, kept: Bools) -> Candidates:
-        """Return the spans where `kept` says so."""
+    def take(self, kept: Bools | Ints) -> Candidates:
+        """Return the spans where `kept` says so, or those in these rows."""
         ranks = None if self.ranks is None else self.ranks[kept]
         return Candidates(self.starts[kept], self.ends[kept], self.probabilities[kept], ranks)
 
