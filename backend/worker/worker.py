@@ -62,6 +62,7 @@ from backend.store.state import CONNECTION, PUBLISH, get_state
 from backend.tagger.blank import BlankTagger
 from backend.worker.handlers import HANDLERS
 from backend.worker.turns import Share, Turns
+from backend.worth.measure import queue_due_worth
 
 _log = logging.getLogger(__name__)
 
@@ -383,6 +384,7 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self.store.run(lambda session: queue_due_worth(session, project, header=header))
         self._heard.discard(project.id)
         self._learn(project)
 
