@@ -28,6 +28,7 @@ _COMMANDS = {
     "recalibrate": ("recalibrate", "Refit the thresholds now."),
     "second-looks": ("second_looks", "List confirmed labels that are probably wrong."),
     "serve": ("serve", "Serve predictions to Label Studio over HTTP."),
+    "simulate": ("simulate", "Play whole labelling campaigns on a labelled file: work and errors."),
     "sync": ("sync", "Bring in what Label Studio's webhooks did not deliver."),
     "train": ("train", "Train a tagger on labelled files."),
     "worker": ("worker", "Process what Label Studio sent, beside a service on PostgreSQL."),

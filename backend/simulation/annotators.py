@@ -47,7 +47,7 @@ class Shown:
     """What the editor shows of a task: the prelabel's spans and the amber ones.
 
     `prelabelled` is False where nothing is suggested: blind tasks, and those whose labels no model knows. `whole` says that
-    nothing may be left alone, so that everything is to be checked.
+    nothing is promised about what is not amber, so that everything is to be checked.
     """
 
     prelabelled: bool = False

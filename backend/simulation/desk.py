@@ -77,14 +77,14 @@ class Desk(LabelStudio):
 
     def annotate(self, number: int, result: Sequence[Json], *, seconds: float) -> Json:
         """Have a person submit an annotation; returns what a webhook says about it."""
-        now = datetime.now(UTC).isoformat()
         made = self._annotation(number, result, by=PERSON, lead_time=seconds)
-        project = {name: self._project[name] for name in ("id", "title", "label_config", "sampling", "created_at")}
+        # Of the project only its name: nothing else of it ever changes.
+        project = {name: self._project[name] for name in ("id", "created_at")}
         return {
             "action": "ANNOTATION_CREATED",
             "annotation": made,
             "task": {"id": number, "data": self._tasks[number]["data"]},
-            "project": project | {"updated_at": now},
+            "project": project,
         }
 
     def accepted(self) -> dict[int, list[Json]]:

@@ -16,6 +16,7 @@ from typing import Any
 import conformal
 from backend.acceptance.decision import Standing, Wish, stand
 from backend.calibration.order import record_order
+from backend.domain.guarantee import Guarantee
 from backend.domain.records import AcceptanceRecord, ProjectRecord, TaskRecord, TextSpan, VersionRecord
 from backend.domain.streams import Order
 from backend.errors import BackendError
@@ -219,7 +220,8 @@ class Loop:
         if task is None or task.draw is None or task.draw.blind or view.target.blank:
             return Shown()
         flags = view.predictor.calibration.flags_for(task.language or "")
-        return shown_of(result, whole=flags is not None and flags.level == 0)
+        # What is amber by a borrowed level, or by none, promises nothing about the rest of the project's own texts.
+        return shown_of(result, whole=flags is None or flags.guarantee is not Guarantee.OWN)
 
     def _work(self) -> None:
         self._worker.hurry()
