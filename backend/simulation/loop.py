@@ -221,7 +221,7 @@ class Loop:
             return Shown()
         flags = view.predictor.calibration.flags_for(task.language or "")
         # What is amber by a borrowed level, or by none, promises nothing about the rest of the project's own texts.
-        return shown_of(result, whole=flags is None or flags.guarantee is not Guarantee.OWN)
+        return shown_of(result, whole=flags is None or flags.level == 0 or flags.guarantee is not Guarantee.OWN)
 
     def _work(self) -> None:
         self._worker.hurry()
