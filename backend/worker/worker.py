@@ -159,6 +159,10 @@ class Worker:
             if not busy:
                 return
 
+    def hurry(self) -> None:
+        """Let everything but housekeeping be due now, as if its time had passed: for whoever steps by hand."""
+        self._due = {what: due for what, due in self._due.items() if what == "house"}
+
     def step_events(self) -> bool:
         """Process a batch of events, score what they changed, refit if it is time; returns whether there is more.
 
