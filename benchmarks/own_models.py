@@ -1,11 +1,11 @@
-"""Eight projects, each with a model of its own, in the memory of a few.
+"""Eight projects, each with a model of its own, in hardly more memory than one.
 
     python benchmarks/own_models.py [--labels 100] [--data bc5cdr/train.tsv.gz]
 
 Trains eight models with the bundled network's opinion, from made-up texts or from parts of a labelled file, stores them
 in a database, and lets a process that holds 1, 4 or 8 of them predict for all projects in turn, three times over. Each
-number of models has a process of its own; memory is what it has beyond the base model (Pss), its peer the process
-that holds all eight. Aim: with four it grows by at most 0.7 times as much.
+number of models has a process of its own. Memory is what it has beyond the base model (Pss); that of one is mostly the
+network whose opinion all of them use. Aim: eight take at most 1.5 times the memory of one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from backend.tagger.training_data import Material
 
 PROJECTS = 8
 ROUNDS = 3
-ALLOWED = 0.7
+ALLOWED = 1.5
 TEXT = "The patient took Bakolimol every day ."
 
 
@@ -135,9 +135,9 @@ def main() -> None:
             found[held] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             one = found[held]
             print(f"| {held} | {one['first']:.0f} | {one['last']:.0f} | {one['models']:.0f} |", flush=True)
-    ratio = found[4]["last"] / found[PROJECTS]["last"]
-    claim("memory of eight own models, four held", peer="eight held", ratio=ratio, at_most=ALLOWED)
-    print(f"four held: {ratio:.2f} times the memory of eight (aim: {ALLOWED})")
+    ratio = found[PROJECTS]["last"] / found[1]["last"]
+    claim("memory of eight models of projects", peer="of one", ratio=ratio, at_most=ALLOWED)
+    print(f"eight: {ratio:.2f} times the memory of one (aim: {ALLOWED})")
 
 
 if __name__ == "__main__":
