@@ -52,7 +52,7 @@ def test_audit_tasks_are_listed_blank(app: Flask, monkeypatch: pytest.MonkeyPatc
     assert audit["set_size"] == "audit, shown blank"
     assert {value for name, value in audit.items() if name not in {"task", "set_size"}} == {""}
     assert (opened["set_size"], nothing["set_size"]) == ("open", "empty")
-    page = client.get(f"/dashboard/projects/{UID}").text
+    page = client.get(f"/dashboard/projects/{UID}?tab=work").text
     assert "audit, shown blank" in page
     # All labels of this project count, so its tasks must not be picked from here.
     assert "do not work down this list" in page
@@ -60,6 +60,6 @@ def test_audit_tasks_are_listed_blank(app: Flask, monkeypatch: pytest.MonkeyPatc
     assert f"/projects/{project.key}/data?task=5001" not in page
     with Store(service.settings.database_url) as store, store.write() as session:
         record_order(session, project.id, order=Order.REVIEW, at=datetime.now(UTC), source="webhook")
-    page = client.get(f"/dashboard/projects/{UID}").text
+    page = client.get(f"/dashboard/projects/{UID}?tab=work").text
     assert "do not work down this list" not in page
     assert f'href="https://label.example/projects/{project.key}/data?task=5001"' in page
