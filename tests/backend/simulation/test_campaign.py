@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,16 +47,16 @@ def test_work_by_hand_is_what_all_else_is_measured_by(own_settings: Settings, lo
 def test_a_model_that_knows_the_labels_saves_work_and_keeps_the_promise(
     loader: ModelLoader, served_model: Path
 ) -> None:
-    """Every way to open tasks comes to its end, with everything opened and evidence of the project's own."""
+    """Whatever the order, everything is opened in the end, with evidence of the project's own, and the promise kept."""
     texts = read_labelled(SAMPLE).texts * 3
     labels = tuple(sorted({span.label for text in texts for span in text.spans}))
     settings = load_settings(model=str(served_model), n_min=20)
-    corpus = sample(texts, labels, tasks=80, seed=0)
-    for order in Sequence:
+    corpus = sample(texts, labels, tasks=60, seed=0)
+    for order in (Sequence.RANDOM, Sequence.LEAST_CONFIDENT):
         policy = Policy("trial", "", sequence=order, learns=False)
         played = play(corpus, policy, Rules(blind=0.4), settings=settings, loader=loader, seed=0)
-        assert played.end.opened == played.tasks == 80
-        assert 15 < played.blind < 50
+        assert played.end.opened == played.tasks == 60
+        assert 15 < played.blind < 40
         assert played.end.loss <= 0.05
         assert played.share < 1.0
         assert Played.from_dict(json.loads(json.dumps(played.as_dict()))) == played
@@ -80,25 +82,21 @@ def test_a_study_goes_on_where_it_was_stopped(own_settings: Settings, loader: Mo
     told: list[int] = []
     times = iter([0.0, 0.0, 61.0, 61.0])
 
-    def go(plan: Plan, **more: object) -> tuple[Played, ...]:
-        found = study(
-            TOY,
-            plan,
-            settings=own_settings,
-            loader=loader,
-            kept=tmp_path,
-            tell=lambda *said: told.append(said[2]),
-            **more,
-        )  # type: ignore[arg-type]
+    def tell(_policy: Policy, _rules: Rules, seed: int, _total: int, _done: int) -> None:
+        told.append(seed)
+
+    def go(plan: Plan, clock: Callable[[], float] = time.monotonic) -> tuple[Played, ...]:
+        found = study(TOY, plan, settings=own_settings, loader=loader, kept=tmp_path, tell=tell, clock=clock)
         assert len(found.played) + found.missing == len(plan.seeds)
         return found.played
 
     first = go(replace(plan, minutes=1.0), clock=lambda: next(times))
     assert [each.seed for each in first] == [0]
     assert set(told) == {0}
+    told.clear()
     every = go(plan)
     assert every[0] == first[0]
-    assert set(told[len(set(told)) :]) == {0, 1, 2}
+    assert set(told) == {1, 2}
     told.clear()
     assert go(plan) == every
     assert not told  # nothing was played again
