@@ -19,7 +19,7 @@ Generator = tuple[Any, Callable[..., Any]]
 
 
 def _abilities() -> tuple[bool, bool]:
-    triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]  # type: ignore[no-untyped-call]
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]
     named = features.split(",")
     # Outside x86 every processor that matters multiplies and adds in one step.
     return "+avx512f" in named, "+fma" in named or not triple.startswith(("x86", "i386", "i686"))
