@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
+from backend.documents.document import Document, PlainDocument, UnreadableDocument
 from backend.domain.precedence import LONG, PROCESS
 from backend.domain.records import TextSpan
+from backend.domain.target import Shape
 from backend.domain.text import text_hash
 from backend.errors import BackendError
 from backend.labelstudio.interactive import Given, read_given
-from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
+from backend.labelstudio.payloads import TaskIn, Unpredictable, read_shown
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
 from backend.models.gate import FairGate
@@ -41,12 +43,17 @@ _REMEMBERED = 50_000
 
 
 class Question(NamedTuple):
-    """A task with a text, the text's hash, and the key of its answer."""
+    """A task with what it shows, the hash of its text, and the key of its answer."""
 
     task: TaskIn
-    text: str
+    document: Document
     digest: bytes
     key: Key
+
+    @property
+    def text(self) -> str:
+        """The plain text."""
+        return self.document.text
 
 
 ReadyAnswer = Callable[[Question], Answer | None]
@@ -175,7 +182,7 @@ class ChunkPredictor:
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
             return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
-        given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
+        given = read_given(regions, asked.task, asked.document, target=view.target, model_version=view.model_version)
         if view.target.blank:
             return self._suggest_blank(view, asked, shown, given=given, label_config=label_config) or nothing
         try:
@@ -194,7 +201,7 @@ class ChunkPredictor:
         answer = answer_of(prediction)
         return render_suggestion(
             answer,
-            asked.text,
+            asked.document,
             target=view.target,
             project=view.project,
             task=asked.task.id,
@@ -219,7 +226,7 @@ class ChunkPredictor:
             return None
         return render_suggestion(
             answer,
-            asked.text,
+            asked.document,
             target=view.target,
             project=view.project,
             task=asked.task.id,
@@ -245,14 +252,19 @@ class ChunkPredictor:
 
     def _ask(self, view: View, task: TaskIn | None) -> Question | None:
         tag = view.target.text
-        text = read_text(task, tag, max_text=self._settings.max_text)
-        if text is Unpredictable.URL and task is not None and task.data is not None:
+        try:
+            shown = read_shown(task, tag, max_text=self._settings.max_text)
+        except UnreadableDocument as error:
+            self._refuse(Unpredictable.UNREADABLE, detail=str(error))
+            return None
+        if shown is Unpredictable.URL and task is not None and task.data is not None and tag.shape is Shape.TEXT:
             text = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
-        if isinstance(text, Unpredictable) or task is None:
-            self._refuse(text if isinstance(text, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
+            shown = PlainDocument(text) if isinstance(text, str) and not isinstance(text, Unpredictable) else text
+        if isinstance(shown, Unpredictable) or task is None:
+            self._refuse(shown if isinstance(shown, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
             return None
         predictor = view.predictor
-        digest = text_hash(text)
+        digest = text_hash(shown.text)
         key = (
             digest,
             predictor.tagger.hash,
@@ -262,7 +274,7 @@ class ChunkPredictor:
             view.target.digest,
             task.language,
         )
-        return Question(task, text, digest, key)
+        return Question(task, shown, digest, key)
 
     def _ready(self, chunk: Chunk, asked: Sequence[Question]) -> dict[Key, Answer]:
         """Return the answers that were made elsewhere, by key; trouble with one leaves its task to the model."""
@@ -368,7 +380,7 @@ class ChunkPredictor:
             return render_empty(view.model_version)
         return render(
             answered.answer,
-            question.text,
+            question.document,
             target=view.target,
             project=view.project,
             task=question.task.id,
@@ -399,9 +411,9 @@ class ChunkPredictor:
                 self._recorded[key] = True
         return new
 
-    def _refuse(self, reason: Unpredictable, error: BaseException | None = None) -> None:
+    def _refuse(self, reason: Unpredictable, error: BaseException | None = None, *, detail: str | None = None) -> None:
         self._measures.unpredictable.labels(reason.name.lower()).inc()
-        extra: dict[str, object] = {"reason": reason.value}
+        extra: dict[str, object] = {"reason": reason.value} | ({} if detail is None else {"detail": detail})
         if error is not None:
             extra |= {"error": type(error).__name__, "stack": stack_of(error)}
         _log.warning("a task has no prediction", extra=extra)

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from backend.errors import InvalidInput
+from backend.domain.target import TextTag
 from backend.preannotate.texts import Format, Source, format_of, read_texts
 
 TASKS = [{"data": {"text": " Zoë 😀\r\n", "language": "fr", "more": 1}, "id": 7}, {"text": "Bob.", "lang": "en"}]
 
+TEXT = TextTag("text", "text", is_url=False)
+
 
 def read(path: Path, **more: str) -> list[Source]:
-    return list(read_texts(path, format_of(path), key="text", **more))
+    return list(read_texts(path, format_of(path), tag=TEXT, **more))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz"])
@@ -31,7 +34,7 @@ def test_tasks_keep_their_data_to_the_letter(tmp_path: Path, name: str) -> None:
 def test_a_text_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\ufeffOne.\n\n  Two.\r\nThree", encoding="utf-8")
-    assert [each.text for each in read(path)] == ["One.", "  Two.", "Three"]
+    assert [each.document and each.document.text for each in read(path)] == ["One.", "  Two.", "Three"]
     assert read(path, language="en")[0].data == {"text": "One.", "language": "en"}
 
 
@@ -61,4 +64,4 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, form: Format, cont
     path = tmp_path / "a.x"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InvalidInput, match=message):
-        list(read_texts(path, form, key="text"))
+        list(read_texts(path, form, tag=TEXT))
