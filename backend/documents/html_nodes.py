@@ -106,7 +106,7 @@ _TABLE_STRUCTURE = frozenset({"table", "colgroup", "tr"}) | _SECTIONS  # where t
 
 _ATTRIBUTE = r"""\s++[^\s"'<>/=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'=<>`]++))?+"""
 _TAG = re.compile(rf"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9]*+)(?P<attributes>(?:{_ATTRIBUTE})*+)\s*+(?P<self>/?)>")
-_COMMENT = re.compile(r"<!--(?!>|->)(?:(?!<!--|--!>|-->).)*+(?<!<!-)(?<!--)-->", re.DOTALL)
+_COMMENT = re.compile(r"<!--(?!>|->)(?:(?!<!--|--!>|-->).)*+-->", re.DOTALL)
 _DOCTYPE = re.compile(r"<!doctype\b[^<>\"'\[]*+(?:(?:\"[^\"<>]*+\"|'[^'<>]*+')[^<>\"'\[]*+)*+>", re.IGNORECASE)
 
 

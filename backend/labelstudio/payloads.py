@@ -41,7 +41,8 @@ class Unpredictable(StrEnum):
     NOT_TEXT = "the value is not a text"
     UNREADABLE = "what the editor shows of the value is not certain"
     URL = "the value is a URL and its host is not allowed by SURESPAN_TASK_HOSTS"
-    FETCH_FAILED = "the value is a URL that could not be fetched"
+    FETCH_FAILED = "the value is a URL that gave no text in time"
+    PRIVATE = "the value is a URL whose host lies at a private address (SURESPAN_TASK_HOSTS_PRIVATE)"
     TOO_LONG = "the text is longer than SURESPAN_MAX_TEXT"
     FAILED = "the prediction failed"
 
@@ -194,6 +195,12 @@ def document_in(data: Mapping[str, Any] | None, tag: TextTag) -> Document:
         UnreadableDocument: when the task's data holds nothing that can be read.
     """
     return ANY_TEXT if tag.shape is Shape.TEXT else read_document((data or {}).get(tag.key), tag)
+
+
+def url_of(task: TaskIn | None, tag: TextTag) -> str | None:
+    """Return the address of a task's text, where that is what the task holds and positions need no more than a text."""
+    value = None if task is None or task.data is None or tag.shape is not Shape.TEXT else task.data.get(tag.key)
+    return value if isinstance(value, str) and is_url(value, tag) else None
 
 
 def is_url(value: str, tag: TextTag) -> bool:

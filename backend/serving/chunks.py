@@ -13,11 +13,10 @@ from cachetools import TTLCache
 from backend.documents.document import Document, PlainDocument, UnreadableDocument
 from backend.domain.precedence import LONG, PROCESS
 from backend.domain.records import TextSpan
-from backend.domain.target import Shape
 from backend.domain.text import text_hash
 from backend.errors import BackendError
 from backend.labelstudio.interactive import Given, read_given
-from backend.labelstudio.payloads import TaskIn, Unpredictable, read_shown
+from backend.labelstudio.payloads import TaskIn, Unpredictable, read_shown, url_of
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
 from backend.models.gate import FairGate
@@ -27,7 +26,7 @@ from backend.prediction.same_words import SameWords, WordIndex, find_same, index
 from backend.prediction.stopwatch import Stopwatch
 from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
-from backend.serving.fetching import allowed_hosts, fetch_text
+from backend.serving.fetching import TextFetcher, allowed_hosts
 from backend.serving.measures import Measures
 from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
@@ -109,7 +108,9 @@ class ChunkPredictor:
         self._long_gate = FairGate(slots=1)
         self._recorder, self._measures = recorder, measures
         self._present, self._blind_priorities, self._words = present, blind_priorities, words
-        self._hosts = allowed_hosts(settings.task_hosts)
+        self._fetcher = TextFetcher(
+            allowed_hosts(settings.task_hosts), private=settings.task_hosts_private, max_text=settings.max_text
+        )
         self._recorded: TTLCache[Key, bool] = TTLCache(_REMEMBERED, RECORD_AGAIN)
         self._lock = threading.Lock()
 
@@ -117,7 +118,8 @@ class ChunkPredictor:
         """Return one entry per task, in order; never raises for a task's sake."""
         watch = Stopwatch()
         view = chunk.view
-        questions: list[Question | None] = [self._ask(view, task) for task in chunk.tasks]
+        fetched = self._fetcher.fetch_all(filter(None, (url_of(task, view.target.text) for task in chunk.tasks)))
+        questions: list[Question | None] = [self._ask(view, task, fetched) for task in chunk.tasks]
         with PROCESS.work(_longest([each.text for each in questions if each is not None])):
             entries = self._entries(chunk, questions, watch)
         for stage, seconds in watch.seconds.items():
@@ -166,7 +168,7 @@ class ChunkPredictor:
 
         Nothing for a blind task.
         """
-        asked = self._ask(view, task)
+        asked = self._ask(view, task, self._fetcher.fetch_all(filter(None, [url_of(task, view.target.text)])))
         nothing = render_empty(view.model_version)[0]
         if asked is None:
             return nothing
@@ -250,16 +252,19 @@ class ChunkPredictor:
         """Return the gate for these texts: long ones wait for one another, and short ones never for them."""
         return self._long_gate if _longest(texts) > LONG else self._gate
 
-    def _ask(self, view: View, task: TaskIn | None) -> Question | None:
+    def _ask(self, view: View, task: TaskIn | None, fetched: Mapping[str, str | Unpredictable]) -> Question | None:
         tag = view.target.text
+        shown: Document | Unpredictable
         try:
-            shown = read_shown(task, tag, max_text=self._settings.max_text)
+            url = url_of(task, tag)
+            text = None if url is None else fetched[url]
+            if text is None:
+                shown = read_shown(task, tag, max_text=self._settings.max_text)
+            else:
+                shown = text if isinstance(text, Unpredictable) else PlainDocument(text)
         except UnreadableDocument as error:
             self._refuse(Unpredictable.UNREADABLE, detail=str(error))
             return None
-        if shown is Unpredictable.URL and task is not None and task.data is not None and tag.shape is Shape.TEXT:
-            text = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
-            shown = PlainDocument(text) if isinstance(text, str) and not isinstance(text, Unpredictable) else text
         if isinstance(shown, Unpredictable) or task is None:
             self._refuse(shown if isinstance(shown, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
             return None
@@ -413,7 +418,9 @@ class ChunkPredictor:
 
     def _refuse(self, reason: Unpredictable, error: BaseException | None = None, *, detail: str | None = None) -> None:
         self._measures.unpredictable.labels(reason.name.lower()).inc()
-        extra: dict[str, object] = {"reason": reason.value} | ({} if detail is None else {"detail": detail})
+        extra: dict[str, object] = {"reason": reason.value}
+        if detail is not None:
+            extra["detail"] = detail
         if error is not None:
             extra |= {"error": type(error).__name__, "stack": stack_of(error)}
         _log.warning("a task has no prediction", extra=extra)

@@ -120,7 +120,9 @@ DIALOGUES: dict[str, Any] = {
     "turns without texts": [{"author": "A", "said": "Anna"}, {"author": "B"}, {"author": "C", "said": None}],
     "a turn with a number": [{"said": "Anna"}, {"said": 7}],
     "ten thousand turns": [{"author": str(i % 2), "said": f"Anna{i} met Bob."} for i in range(10_000)],
-    **{name: [{"author": "A", "said": text}, {"author": "B", "said": text}] for name, text in TEXTS.items()},
+    **{
+        f"{name}, twice": [{"author": "A", "said": text}, {"author": "B", "said": text}] for name, text in TEXTS.items()
+    },
 }
 PAGES: dict[str, str] = {
     "nothing": "",
@@ -132,8 +134,8 @@ PAGES: dict[str, str] = {
     "a block in a paragraph": "<p>Anna <div>met</div> Bob</p>",
     "text in a table": "<table>Anna<tr><td>Bob</td></tr></table>",
     "a table without sections": "<table> <tr> <td>Anna</td> </tr> <tr><th>Bob</th></tr> </table><p>Paris</p>",
-    "a table with sections": "<table><caption>x</caption><thead><tr><th>Anna</th></tr></thead><tr><td>B</td></tr></table>",
-    "a whole page": "<!DOCTYPE html>\n<html> <head> <title>t</title> <style></style> </head>\n <body>\n Anna</body> </html>",
+    "a table with a head": "<table><caption>x</caption><thead><tr><th>Anna</th></tr></thead><tr><td></td></tr></table>",
+    "a whole page": "<!DOCTYPE html>\n<html> <head> <title>t</title> </head>\n <body class=a>\n Anna</body> </html>\n",
     "two bodies": "<body>Anna</body><body>Bob</body>",
     "a script between": "<p>An<script>if (a > b) {}</script>na</p> met <script></script> Bob",
     "a style between": "<p>Anna</p><style>p{color:red}</style><p>Bob</p>",
