@@ -231,6 +231,11 @@ class Settings(BaseSettings):
         description="Hosts, separated by commas, from which the text of a task may be fetched when its value is a URL. "
         "Empty: no URL is ever followed.",
     )
+    task_hosts_private: bool = Field(
+        default=False,
+        description="Whether hosts in SURESPAN_TASK_HOSTS may lie at private addresses or on this machine; a listed "
+        "address and localhost may anyway, link-local addresses never.",
+    )
     cache_tasks: int = Field(default=5_000, ge=0, description="Predictions kept in memory; 0 keeps none.")
     model_wait: float = Field(
         default=90.0, gt=0, le=600, description="Seconds that /predict waits for the model to be loaded."
