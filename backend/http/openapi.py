@@ -188,6 +188,13 @@ def _own() -> Schema:
                 [uid, limit],
             )
         },
+        "/api/v1/projects/{uid}/worth": {
+            "get": _get(
+                "What prelabels are worth: how good they are, what they saved, what is left, what comes next.",
+                _object(["project", "milestones"], project=_TEXT, milestones=_list(_OBJECT)),
+                [uid],
+            )
+        },
         "/api/v1/projects/{uid}/acceptance": {
             "get": _get(
                 "The tasks that nobody needs to open: what the last decision allows, and what the next one needs.",

@@ -62,6 +62,7 @@ from backend.store.state import CONNECTION, PUBLISH, get_state
 from backend.tagger.blank import BlankTagger
 from backend.worker.handlers import HANDLERS
 from backend.worker.turns import Share, Turns
+from backend.worth.measure import queue_due_worth
 
 _log = logging.getLogger(__name__)
 
@@ -157,6 +158,10 @@ class Worker:
             busy |= self.step_training()
             if not busy:
                 return
+
+    def hurry(self) -> None:
+        """Let everything but housekeeping be due now, as if its time had passed: for whoever steps by hand."""
+        self._due = {what: due for what, due in self._due.items() if what == "house"}
 
     def step_events(self) -> bool:
         """Process a batch of events, score what they changed, refit if it is time; returns whether there is more.
@@ -383,6 +388,7 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self.store.run(lambda session: queue_due_worth(session, project, header=header))
         self._heard.discard(project.id)
         self._learn(project)
 

@@ -17,7 +17,7 @@ from backend.labelstudio.payloads import TaskIn
 from backend.labelstudio.render import render, render_empty, render_suggestion
 from backend.prediction.answer import Answer
 from backend.prediction.prediction import DoubtfulSpan
-from conformal.prediction import SpanLabel
+from conformal.span_sets import SpanLabel
 
 TEXT = "👩‍🚀 Alice\r\nmet Jordan."
 ALICE, JORDAN = TEXT.index("Alice"), TEXT.index("Jordan")
