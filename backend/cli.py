@@ -29,6 +29,7 @@ _COMMANDS = {
     "report": ("report", "Write what a project's prelabels are worth as one file."),
     "second-looks": ("second_looks", "List confirmed labels that are probably wrong."),
     "serve": ("serve", "Serve predictions to Label Studio over HTTP."),
+    "simulate": ("simulate", "Play whole labelling campaigns on a labelled file: work and errors."),
     "sync": ("sync", "Bring in what Label Studio's webhooks did not deliver."),
     "train": ("train", "Train a tagger on labelled files."),
     "worker": ("worker", "Process what Label Studio sent, beside a service on PostgreSQL."),

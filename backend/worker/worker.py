@@ -159,6 +159,10 @@ class Worker:
             if not busy:
                 return
 
+    def hurry(self) -> None:
+        """Let everything but housekeeping be due now, as if its time had passed: for whoever steps by hand."""
+        self._due = {what: due for what, due in self._due.items() if what == "house"}
+
     def step_events(self) -> bool:
         """Process a batch of events, score what they changed, refit if it is time; returns whether there is more.
 
@@ -246,7 +250,12 @@ class Worker:
             assert job is not None  # noqa: S101 - see below
             if self._stop.is_set():
                 raise Stopping("the worker was told to stop; the job is taken up again later")
-            self.store.run(lambda session: heartbeat(session, job, lease=JOB_LEASE, done=done, total=total, note=note))
+            afresh = job.kind == Kind.TRAIN
+            self.store.run(
+                lambda session: heartbeat(
+                    session, job, lease=JOB_LEASE, done=done, total=total, note=note, afresh=afresh
+                )
+            )
 
         return WorkContext(
             settings=self.settings,

@@ -103,7 +103,7 @@ class LearningProject:
         while (missing := until - self.trainable) > 0:
             shown = self._show(self._next(min(step, missing)))
             store_events(self.store, [self._annotate(number, prelabel) for number, prelabel in shown])
-            self.worker._due.clear()  # as if a while had passed
+            self.worker.hurry()
             self.worker.drain()
 
     def _next(self, wanted: int) -> list[int]:
