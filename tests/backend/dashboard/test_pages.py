@@ -142,6 +142,7 @@ def test_every_figure_is_a_csv_file_too(app: Flask) -> None:
             "actions",
             "acceptance",
             "models",
+            "disagreements",
         }  # nobody has done anything yet
     assert app.test_client().get(f"{PAGE}/figures/nothing.csv").status_code == 404
     coverage = list(csv.DictReader(io.StringIO(get(app, f"{PAGE}/figures/coverage-by-class.csv"))))
