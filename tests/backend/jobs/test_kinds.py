@@ -28,6 +28,7 @@ ASK: dict[Kind, Callable[[Session, ProjectRecord], int]] = {
     Kind.ACCEPT: partial(kinds.queue_accept, max_error="0.02", promise="all", who="me"),
     Kind.WITHDRAW: partial(kinds.queue_withdraw, reason="asked for"),
     Kind.TRAIN: partial(kinds.queue_train, who="me"),
+    Kind.WORTH: kinds.queue_worth,
 }
 
 
