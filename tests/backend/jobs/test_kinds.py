@@ -60,7 +60,7 @@ def test_a_kind_waits_once_for_a_project_and_runs_once(kind: Kind, tmp_path: Pat
             payloads = [each.payload for each in list_jobs(session)]
         expected: dict[Kind, dict[str, str]] = {
             Kind.REFIT: {"reason": "asked for"},
-            Kind.TRAIN: {"who": "me"},
+            Kind.TRAIN: {"who": "me", "labels": "0"},
             Kind.RESCORE: {"model": "ab"},
             Kind.WITHDRAW: {"reason": "asked for"},
             Kind.ACCEPT: {"max_error": "0.02", "promise": "all", "who": "me", "dry_run": ""},
