@@ -66,7 +66,7 @@ def decisions(subject: Subject) -> Figure:
             )
             for each in found
         ),
-        f"No decision has been made: {report['missing']}. Ask for one with “Accept sure tasks” above.",
+        f"No decision has been made: {report['missing']}. Ask for one with “Accept sure tasks” under Other actions.",
         lead=f"{report['promise']} {report['missing'][:1].upper()}{report['missing'][1:]}." if found else "",
         links=tuple(link if each.acted_at and not each.withdrawn_at else None for each in found),
     )

@@ -20,7 +20,11 @@ LEFT_OUT = {"queue", "second-looks", "second-looks-check"}
 
 
 def write_report(subject: Subject) -> str:
-    """Return the file: what the page shows of worth, work and promise, tables and charts, with its style inside."""
+    """Return the file: what the page shows of worth, work and promise, tables and charts, with its style inside.
+
+    Figures of single annotators are for whoever may open the page, and are left out.
+    """
+    subject.people = False
     parts = []
     for tab in TABS:
         if tab.name in PARTS:

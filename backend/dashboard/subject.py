@@ -40,6 +40,7 @@ class Subject:
     days: int = PERIOD
     starter: bool = False  # whether the model has a starter calibration, which serves where own labels are too few
     unknown: tuple[str, ...] = ()  # labels of the project that the model does not know
+    people: bool = True  # whether figures of single annotators are shown: not in files that go elsewhere
     measured: dict[str, Any] | None = None  # figures of its worth made just now; else the kept ones are shown
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 

@@ -103,7 +103,7 @@ def saving(subject: Subject) -> Figure:
     """Show the time of tasks with and without a prelabel."""
     found: Mapping[str, Any] = subject.worth["saving"] or {}
     total = found.get("total")
-    rows = tuple(_saved(each, who) for each, who in _of_people(total, found.get("people", [])))
+    rows = tuple(_saved(each, who) for each, who in _of_people(subject, total, found.get("people", [])))
     return Figure(
         "saving",
         "What prelabels save",
@@ -161,7 +161,7 @@ def describe_saving(found: Mapping[str, Any]) -> str:
 def edits(subject: Subject) -> Figure:
     """Show what people did to what was served."""
     found: Mapping[str, Any] = subject.worth["edits"] or {}
-    people = [] if not found.get("tasks") else list(_of_people(found, found["people"]))
+    people = [] if not found.get("tasks") else list(_of_people(subject, found, found["people"]))
     rows = tuple(
         (
             who,
@@ -318,12 +318,12 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def _of_people(
-    total: Mapping[str, Any] | None, people: Sequence[Mapping[str, Any]]
+    subject: Subject, total: Mapping[str, Any] | None, people: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], str]]:
-    """Return the figures of all, then those of each person where there are several."""
+    """Return the figures of all, then those of each person where there are several and they may be shown."""
     if total is None:
         return []
-    several = people if len(people) > 1 else ()
+    several = people if subject.people and len(people) > 1 else ()
     return [(total, "all"), *((each, f"annotator {each['person'] or 'unknown'}") for each in several)]
 
 

@@ -17,7 +17,7 @@ from backend.store.calibration import load_cells
 from conformal.estimates import LEAST_LABELS
 from conformal.risk.levels import least_tasks
 
-BLANK = "labels made without a prelabel"
+BLANK = "blind labels"
 LEARNT = "labels to learn from"
 
 

@@ -125,7 +125,7 @@ def _at_work(facts: Facts) -> Step:
         return Step(
             Where.LOOKS,
             f"Look again at {facts.listed:,} label{'' if facts.listed == 1 else 's'}",
-            "They are probably wrong, and every one put right makes the promise sharper.",
+            "Some labels are probably wrong, and every one that is put right makes the promise sharper.",
         )
     if facts.left == 0:
         return Step(Where.REPORT, "Download the report", "Every task is labelled or accepted: there is nothing left.")

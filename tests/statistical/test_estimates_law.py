@@ -127,7 +127,7 @@ def test_errors_of_a_task_are_covered() -> None:
     assert covered / PROJECTS >= 0.935
 
 
-def findings(blind: int, *, saving: float, projects: int, seed: int) -> tuple[float, float]:
+def findings(blind: int, *, saving: float, projects: int, seed: int, shuffles: int) -> tuple[float, float]:
     """Return how often a difference is called significant in its direction, and how often the interval covers."""
     rng = np.random.default_rng(seed)
     found = covered = 0
@@ -137,7 +137,7 @@ def findings(blind: int, *, saving: float, projects: int, seed: int) -> tuple[fl
         arm[rng.permutation(size)[:blind]] = True
         block = rng.integers(0, 3, size)
         logs = 3.0 + 0.3 * block + rng.normal(0.0, 0.8, size) + np.log1p(-saving) * ~arm
-        result = estimate_saving(Trial(np.exp(logs), arm, block, np.ones(size)), rng=rng, cap=1e9, shuffles=199)
+        result = estimate_saving(Trial(np.exp(logs), arm, block, np.ones(size)), rng=rng, cap=1e9, shuffles=shuffles)
         assert result is not None
         found += result.verdict == "saves" if saving else result.significant
         covered += result.low <= 1.0 - saving <= result.high
@@ -146,8 +146,8 @@ def findings(blind: int, *, saving: float, projects: int, seed: int) -> tuple[fl
 
 @pytest.mark.parametrize(("blind", "power"), [(50, 0.47), (100, 0.76), (200, 0.96)])
 def test_a_saving_of_a_fifth_is_found_with_the_stated_power(blind: int, power: float) -> None:
-    projects = 400
-    found, covered = findings(blind, saving=0.2, projects=projects, seed=blind)
+    projects = 250
+    found, covered = findings(blind, saving=0.2, projects=projects, seed=blind, shuffles=399)
     print(f"{blind} blind tasks: found in {found:.3f} of projects, stated {power}; covers {covered:.3f}")
     # Four standard errors: the stated power, neither more nor less.
     assert abs(found - power) <= 4 * np.sqrt(power * (1 - power) / projects)
@@ -156,7 +156,7 @@ def test_a_saving_of_a_fifth_is_found_with_the_stated_power(blind: int, power: f
 
 def test_nothing_is_found_where_nothing_was_saved() -> None:
     projects = 1_500
-    found, _ = findings(50, saving=0.0, projects=projects, seed=99)
+    found, _ = findings(50, saving=0.0, projects=projects, seed=99, shuffles=199)
     print(f"no saving: called significant in {found:.4f} of projects")
     # The test is exact: at most 5 %, up to the chance of these projects.
     assert found <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / projects)

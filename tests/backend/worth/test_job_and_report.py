@@ -145,6 +145,8 @@ def test_the_report_is_one_file_that_needs_nothing_else(populated_app: Flask) ->
     assert page.count('<svg class="chart ') == 10
     assert page.count("<table>") > 15
     assert TITLE not in page
+    assert "annotator 3" not in page, "figures of single people are for whoever may open the page"
+    assert "annotator 3" in populated_app.test_client().get(f"/dashboard/projects/{UID}").text
 
 
 def test_the_command_measures_and_writes_the_file(filled: Flask, tmp_path: Path) -> None:
