@@ -56,7 +56,7 @@ TABS = (
         "What is left",
         (
             Section("left", "How far is the end?", ("left", "to-the-end", "milestones")),
-            Section("queue", "What to look at next", ("queue",)),
+            Section("queue", "What to look at next", ("queue", "disagreements")),
             Section("acceptance", "What nobody needs to open", ("acceptance",)),
             Section("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
         ),
