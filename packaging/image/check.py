@@ -193,28 +193,23 @@ def make_container(store: Store, service: Service, directory: Path, ports: dict[
         variables["PORT"] = str(ports["service"][1])
     else:
         variables["PGPORT"], variables["PGHOST"] = str(ports["database"][1]), "127.0.0.1"
-    volumes = []
+    container = Container(store, IMAGE if ours else DATABASE_IMAGE, variables=variables, hosts=tuple(ports))
+    made: list[tuple[Path, str]] = []
     for volume, target in service.volumes:
         place = directory / "volumes" / volume
         if not place.exists():
             place.mkdir(parents=True)
             # An engine fills a new volume with what the image has there, its owner included.
-            owner = _owner(store, IMAGE if ours else DATABASE_IMAGE)
-            os.chown(place, *owner)
-        volumes.append((place, target))
+            user, group = container.output(["sh", "-c", "id -u; id -g"]).split()
+            os.chown(place, int(user), int(group))
+        made.append((place, target))
     for number, (content, target) in enumerate(service.configs):
         file = directory / f"{service.name}-{number}{Path(target).suffix}"
         file.write_text(content, encoding="utf-8")
-        volumes.append((file, target))
-    image = IMAGE if ours else DATABASE_IMAGE
-    return Container(store, image, variables=variables, volumes=volumes, hosts=tuple(ports))
-
-
-def _owner(store: Store, image: str) -> tuple[int, int]:
-    container = Container(store, image)
-    user, group = container.output(["sh", "-c", "id -u; id -g"]).split()
-    container.remove()
-    return int(user), int(group)
+        made.append((file, target))
+    for place, target in made:
+        container.mount(place, target)
+    return container
 
 
 def start(store: Store, service: Service, container: Container, directory: Path) -> Process:
