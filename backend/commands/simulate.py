@@ -25,7 +25,9 @@ _LOAD_SECONDS = 600.0
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A labelled file, CoNLL columns or a Label Studio export; several are one corpus.",
 )
-@click.option("--policies", default="hand,check,amber,accept", show_default=True, help="Ways to work, by name; see below.")
+@click.option(
+    "--policies", default="hand,check,amber,accept", show_default=True, help="Ways to work, by name; see below."
+)
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 1000), help="Campaigns of each.")
 @click.option("--tasks", type=click.IntRange(50), help="Draw this many texts for each seed. [default: all]")
 @click.option("--minutes", type=click.FloatRange(0.0), help="Begin no campaign after so many minutes.")
@@ -37,9 +39,15 @@ _LOAD_SECONDS = 600.0
     show_default=True,
     help="Share of a task's entities that may be wrong; repeat for several.",
 )
-@click.option("--blind", type=click.FloatRange(0.0, 1.0), help="Share of tasks without prelabels. [default: what is needed]")
-@click.option("--step", type=click.IntRange(1), default=20, show_default=True, help="Tasks between two looks at the labels.")
-@click.option("--accuracy", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Chance to do what is due.")
+@click.option(
+    "--blind", type=click.FloatRange(0.0, 1.0), help="Share of tasks without prelabels. [default: what is needed]"
+)
+@click.option(
+    "--step", type=click.IntRange(1), default=20, show_default=True, help="Tasks between two looks at the labels."
+)
+@click.option(
+    "--accuracy", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Chance to do what is due."
+)
 @click.option(
     "--stamping",
     default=0.0,
@@ -83,10 +91,11 @@ def command(
 ) -> None:
     """Play whole labelling campaigns on texts whose labels are known, with the product's own loop.
 
-    No Label Studio is needed. People of stated habits label, correct and accept; printed is the work, as a share of the
-    work by hand, and the errors that are left. Policies: hand (no prelabels), check (everything is checked), amber (amber
-    places only), accept (amber places, and sure tasks are accepted unopened), fixed (as accept, without learning) and least
-    (as amber, least confident first). Campaigns that are done are kept: the same command goes on where it was stopped.
+    No Label Studio is needed. People of stated habits label, correct and accept; printed is the work, as a share of
+    the work by hand, and the errors that are left. Policies: hand (no prelabels), check (everything is checked), amber
+    (amber places only), accept (amber places, and sure tasks are accepted unopened), fixed (as accept, without
+    learning) and least (as amber, least confident first). Campaigns that are done are kept: the same command goes on
+    where it was stopped.
     """
     from backend.acceptance.decision import Wish
     from backend.models.loading import ModelLoader
@@ -121,10 +130,8 @@ def command(
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("campaigns", total=None)
 
-        def tell(policy: Policy, rules: Rules, seed: int, done: int, total: int) -> None:
-            bars.update(
-                bar, description=f"{policy.name}, {rules.max_error}, seed {seed}", completed=done, total=total
-            )
+        def tell(policy: Policy, rules: Rules, seed: int, total: int, done: int) -> None:
+            bars.update(bar, description=f"{policy.name}, {rules.max_error}, seed {seed}", completed=done, total=total)
 
         found = study(texts, plan, settings=settings, loader=loader, kept=out / "campaigns", tell=tell)
     rows = summarise(found.played)
@@ -151,7 +158,9 @@ def command(
 
 
 def _table(rows: list[dict[str, object]]) -> Table:
-    table = Table("aim", "policy", "campaigns", "work", "errors of a task", "of all", "opened", "accepted", "of these wrong")
+    table = Table(
+        "aim", "policy", "campaigns", "work", "errors of a task", "of all", "opened", "accepted", "of these wrong"
+    )
     for row in rows:
         table.add_row(
             *(str(row[name]) for name in ("max_error", "policy", "campaigns")),

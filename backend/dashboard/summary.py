@@ -136,6 +136,8 @@ def _good(subject: Subject) -> Tile:
     if not found:
         return Tile("good", title, "–", "not measured yet", _WAIT, "worth")
     total = found[0]
+    if total["f1"] is None and not total["missing"]:
+        return Tile("good", title, "–", "nothing to measure", describe_accuracy(found), "worth")
     if total["f1"] is None:
         unit = "more blind label to know" if total["missing"] == 1 else "more blind labels to know"
         return Tile("good", title, f"{total['missing']:,}", unit, describe_accuracy(found), "worth")

@@ -81,6 +81,8 @@ def describe_accuracy(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return ""
     total = found[0]
+    if total["f1"] is None and not total["missing"]:
+        return f"No entity was labelled or predicted in {total['labels']:,} blind labels: there is nothing to measure."
     if total["f1"] is None:
         return (
             f"Not known yet: it takes {LEAST_LABELS} labels made without a prelabel, and there are "

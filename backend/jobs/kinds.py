@@ -90,9 +90,12 @@ def queue_withdraw(session: Session, project: ProjectRecord, *, reason: str) -> 
     return _queue(session, Kind.WITHDRAW, project, reason=reason)
 
 
-def queue_train(session: Session, project: ProjectRecord, *, who: str) -> int:
-    """Ask that a model be trained from the project's labels; `who` is kept with it. Returns the id of the job."""
-    return _queue(session, Kind.TRAIN, project, who=who)
+def queue_train(session: Session, project: ProjectRecord, *, who: str, labels: int = 0) -> int:
+    """Ask that a model be trained from the project's labels; returns the id of the job.
+
+    `who` is kept with it, and where it was due by their number how many `labels` there were.
+    """
+    return _queue(session, Kind.TRAIN, project, who=who, labels=str(labels))
 
 
 def is_pending(session: Session, kind: Kind, project: ProjectRecord) -> bool:

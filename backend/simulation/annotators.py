@@ -27,8 +27,8 @@ class Costs:
 class Habits:
     """How people work: with which chance they do what is to be done at a place, and which share they stamp.
 
-    `accuracy` is the chance that an entity is marked where nothing is shown, and that an error that comes into view is put
-    right. `stamping` is the share of tasks with a prelabel that are submitted as they are, unread.
+    `accuracy` is the chance that an entity is marked where nothing is shown, and that an error that comes into view is
+    put right. `stamping` is the share of tasks with a prelabel that are submitted as they are, unread.
     """
 
     accuracy: float = 1.0
@@ -46,8 +46,8 @@ class Look(StrEnum):
 class Shown:
     """What the editor shows of a task: the prelabel's spans and the amber ones.
 
-    `prelabelled` is False where nothing is suggested: blind tasks, and those whose labels no model knows. `whole` says that
-    nothing is promised about what is not amber, so that everything is to be checked.
+    `prelabelled` is False where nothing is suggested: blind tasks, and those whose labels no model knows. `whole` says
+    that nothing is promised about what is not amber, so that everything is to be checked.
     """
 
     prelabelled: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,11 @@ from backend.errors import BackendError
 from backend.models.loading import ModelLoader
 from backend.settings import Settings
 from backend.simulation.annotators import Costs, Done, Habits, Shown, by_hand, work_on
+from backend.simulation.loop import running
 from backend.simulation.losses import Left, errors_left, quality
-from backend.simulation.loop import Corpus, Loop, running
 from backend.simulation.policies import Policy
 from backend.simulation.policies import Sequence as Way
+from backend.simulation.project import Corpus, PlayedProject
 from conformal.risk.acceptance import labels_needed, next_count, spend
 
 STEP = 20  # tasks that are labelled between two turns of the worker
@@ -32,8 +33,8 @@ _BLIND = (0.1, 0.6)  # the least and the greatest share that is drawn blind unle
 class Point:
     """Where a campaign stood: seconds of work, tasks opened and accepted, errors left if it ended here.
 
-    Tasks that nobody has opened have what the model says then. `loss` is a task's on average (METHODS 11.1), `whole` that
-    of all entities.
+    Tasks that nobody has opened have what the model says then. `loss` is a task's on average (METHODS 11.1), `whole`
+    that of all entities.
     """
 
     seconds: float
@@ -47,8 +48,9 @@ class Point:
 class Played:
     """A campaign at its end.
 
-    `by_hand` are the seconds of all tasks without any help. `accepted_wrong` is the share of all tasks that are accepted
-    and have an error: at most eps is promised with 95 % certainty (METHODS 12.2). `decisions` are levels and bounds.
+    `by_hand` are the seconds of all tasks without any help; `blind` counts tasks in which nothing was suggested, and
+    `promised` those that losses are averaged over. `accepted_wrong` is the share of all tasks that are accepted and
+    have an error: at most `max_error` is promised with 95 % certainty (METHODS 12.2).
     """
 
     policy: str
@@ -60,7 +62,7 @@ class Played:
     places: int
     trained: int
     accepted_wrong: float
-    promised: int  # tasks that `loss` averages over
+    promised: int
     points: tuple[Point, ...]
     decisions: tuple[dict[str, Any], ...] = ()
     remarks: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all campaigns of a study share. `blind` is the share of tasks without prelabels, None for what eps asks for."""
+    """What campaigns share. `blind` is the share of tasks without prelabels, None for what `max_error` asks for."""
 
     max_error: str = "0.05"
     habits: Habits = field(default_factory=Habits)
@@ -132,25 +134,16 @@ def play(
     seed: int,
     order: Sequence[int] | None = None,
     tell: Callable[[int], object] = lambda done: None,  # noqa: ARG005
-    watch: Callable[[Loop], object] = lambda loop: None,  # noqa: ARG005
 ) -> Played:
     """Play a campaign.
 
     Args:
         order: in which tasks are opened at random; drawn by the seed otherwise.
         tell: is told how many tasks are done, labelled or accepted.
-        watch: is given the loop after each step and at its end.
     """
-    rng = np.random.default_rng([seed, 7])
-    numbers = sorted(corpus.texts)
-    waiting = list(order) if order is not None else [numbers[i] for i in rng.permutation(len(numbers)).tolist()]
-    work = _Work(corpus, policy, rules, rng, waiting, seed)
     if not policy.prelabels:
-        for batch in _batches(waiting, rules.step):
-            work.do(dict.fromkeys(batch, Shown()))
-            tell(len(work.done))
-        return work.played()
-    share = rules.blind_share(len(numbers))
+        return play_on(None, corpus, policy, rules, seed=seed, order=order, tell=tell)
+    share = rules.blind_share(len(corpus.texts))
     chosen = settings.model_copy(
         update={
             "max_error": rules.max_error,
@@ -160,14 +153,36 @@ def play(
             "learn": "auto" if policy.learns else "off",
         }
     )
-    with TemporaryDirectory(prefix="surespan-simulation-") as folder:
-        with running(chosen, corpus, order=policy.order, loader=loader, directory=Path(folder)) as loop:
-            _Turns(work, loop, rules, policy).run(tell, watch)
-            return work.played(loop)
+    with (
+        TemporaryDirectory(prefix="surespan-simulation-") as folder,
+        running(chosen, corpus, order=policy.order, loader=loader, directory=Path(folder)) as loop,
+    ):
+        return play_on(loop, corpus, policy, rules, seed=seed, order=order, tell=tell)
 
 
-def _batches(numbers: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    return (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
+def play_on(
+    project: PlayedProject | None,
+    corpus: Corpus,
+    policy: Policy,
+    rules: Rules,
+    *,
+    seed: int,
+    order: Sequence[int] | None = None,
+    tell: Callable[[int], object] = lambda done: None,  # noqa: ARG005
+) -> Played:
+    """Play a campaign on a project that somebody serves; None for a policy without prelabels."""
+    rng = np.random.default_rng([seed, 7])
+    numbers = sorted(corpus.texts)
+    waiting = list(order) if order is not None else [numbers[i] for i in rng.permutation(len(numbers)).tolist()]
+    work = _Work(corpus, policy, rules, rng, waiting, seed)
+    if project is not None:
+        _Turns(work, project, rules, policy).run(tell)
+        return work.played(project)
+    while work.waiting:
+        work.do(dict.fromkeys(work.waiting[: rules.step], Shown()))
+        work.note()
+        tell(len(work.done))
+    return work.played()
 
 
 class _Work:
@@ -212,8 +227,6 @@ class _Work:
             self.blind += not seen.prelabelled
         self.done |= shown.keys()
         self.waiting = [number for number in self.waiting if number not in shown]
-        if not self._policy.prelabels:
-            self.note()
         return made
 
     def guess(self, guesses: dict[int, tuple[TextSpan, ...]]) -> None:
@@ -239,7 +252,7 @@ class _Work:
         now = quality(self._left.values())
         self.points.append(Point(self._seconds, self._opened, len(self.accepted), now.loss, now.whole))
 
-    def played(self, loop: Loop | None = None) -> Played:
+    def played(self, project: PlayedProject | None = None) -> Played:
         """Return the campaign."""
         texts = self._corpus.texts
         wrong = sum(set(spans) != set(texts[number].spans) for number, spans in self.accepted.items())
@@ -251,13 +264,13 @@ class _Work:
             by_hand=sum(by_hand(each.text, each.spans, self._rules.costs) for each in texts.values()),
             blind=self.blind if self._policy.prelabels else 0,
             places=self.places,
-            trained=0 if loop is None else loop.trained(),
+            trained=0 if project is None else project.trained(),
             accepted_wrong=wrong / len(texts),
             promised=quality(self._left.values()).tasks,
             points=tuple(self.points),
-            decisions=() if loop is None else tuple(
+            decisions=() if project is None else tuple(
                 {"labels": each.labels, "level": each.level, "bound": each.bound, "withdrawn": each.withdrawn_why or ""}
-                for each in loop.decisions()
+                for each in project.decisions()
             ),
             remarks=tuple(dict.fromkeys(self.remarks)),
         )  # fmt: skip
@@ -269,48 +282,47 @@ class _Work:
 class _Turns:
     """People and loop take turns until nothing waits."""
 
-    def __init__(self, work: _Work, loop: Loop, rules: Rules, policy: Policy) -> None:
-        self._work, self._loop, self._rules, self._policy = work, loop, rules, policy
+    def __init__(self, work: _Work, project: PlayedProject, rules: Rules, policy: Policy) -> None:
+        self._work, self._project, self._rules, self._policy = work, project, rules, policy
         self._wish = Wish(rules.max_error)
         self._model = ""
         self._asked = 0  # tasks that were done when acceptance was last asked for
         self._refused = False
 
-    def run(self, tell: Callable[[int], object], watch: Callable[[Loop], object]) -> None:
+    def run(self, tell: Callable[[int], object]) -> None:
         work = self._work
         self._look()
         while work.waiting:
             batch = self._next()
-            made = work.do(self._loop.show(batch))
-            self._loop.submit({number: (done.spans, done.seconds) for number, done in made.items()})
+            made = work.do(self._project.show(batch))
+            self._project.submit({number: (done.spans, done.seconds) for number, done in made.items()})
             self._look()
             if self._policy.accepts and work.waiting:
                 self._accept()
             work.note()
             tell(len(work.done))
-            watch(self._loop)
 
     def _look(self) -> None:
         """See whether another model serves: what waits is left with its guesses then, and the queue is made again."""
-        model = self._loop.view().model.hash
+        model = self._project.view().model.hash
         if model == self._model:
             return
         self._model = model
-        self._work.guess(self._loop.guesses(self._work.waiting))
+        self._work.guess(self._project.guesses(self._work.waiting))
         if self._policy.sequence is not Way.RANDOM:
-            self._loop.publish()
+            self._project.publish()
 
     def _next(self) -> list[int]:
         work, size = self._work, self._rules.step
-        if self._policy.sequence is Way.RANDOM or self._loop.view().target.blank:
+        if self._policy.sequence is Way.RANDOM or self._project.view().target.blank:
             return work.waiting[:size]
         chosen: list[int] = []
         if self._policy.accepts and self._wants_evidence():
             # Where a model is still to be learnt, its labels are needed as much as the evidence.
             part = size // 2 if self._policy.learns else size
-            chosen = [int(each.task) for each in self._loop.queue(part, evidence_first=True) if each.blind]
+            chosen = [int(each.task) for each in self._project.queue(part, evidence_first=True) if each.blind]
         if self._policy.sequence is Way.QUEUE:
-            rest = [int(each.task) for each in self._loop.queue(size + len(chosen))]
+            rest = [int(each.task) for each in self._project.queue(size + len(chosen))]
         else:
             rest = self._least_confident()
         chosen += [number for number in rest if number not in chosen][: size - len(chosen)]
@@ -320,31 +332,31 @@ class _Turns:
 
     def _least_confident(self) -> list[int]:
         """Return the queue's tasks by their probability; blind ones, of which nothing is known, keep their places."""
-        queue = self._loop.queue(len(self._work.waiting))
+        queue = self._project.queue(len(self._work.waiting))
         known = iter(sorted((each for each in queue if not each.blind), key=lambda each: each.probability or 0.0))
         return [int(each.task if each.blind else next(known).task) for each in queue]
 
     def _wants_evidence(self) -> bool:
-        standing = self._loop.standing(self._wish)
+        standing = self._project.standing(self._wish)
         return standing is not None and standing.labels < standing.next and standing.decision is None
 
     def _accept(self) -> None:
         """Ask for a decision when one is due, and again for what has become sure meanwhile."""
-        standing = self._loop.standing(self._wish)
+        standing = self._project.standing(self._wish)
         if standing is None:
             return
         done = len(self._work.done)
         decided = standing.decision is not None and standing.decision.level is not None
         again = decided and not self._refused and done - self._asked >= AGAIN * self._size()
         if standing.count is None and not again:
-            self._work.accept(self._loop.accepted())  # something may have been taken back
+            self._work.accept(self._project.accepted())  # something may have been taken back
             return
-        said = self._loop.accept(self._wish)
+        said = self._project.accept(self._wish)
         if "refused" in said:
             self._refused = True
             self._work.remarks.append(str(said["refused"]))
         self._asked = done
-        self._work.accept(self._loop.accepted())
+        self._work.accept(self._project.accepted())
 
     def _size(self) -> int:
         return len(self._work.done) + len(self._work.waiting)

@@ -21,8 +21,8 @@ class Sequence(StrEnum):
 class Policy:
     """One way to work: whether there are prelabels, what is looked at, in which order, and what the loop does.
 
-    `learns`: the project trains models of its own. `accepts`: tasks that nobody needs to open are accepted, and blind ones
-    are labelled first until the next decision can be made.
+    `learns`: the project trains models of its own. `accepts`: tasks that nobody needs to open are accepted, and blind
+    ones are labelled first until the first decision can be made.
     """
 
     name: str

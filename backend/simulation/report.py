@@ -17,16 +17,26 @@ from conformal.risk.acceptance import DELTA, binomial_cdf
 
 _PLACES = 101  # of a drawn line
 _COLUMNS = (
-    *("policy", "campaigns", "work", "lowest-highest", "in hindsight", "errors of a task", "highest", "of all entities"),
+    *(
+        "policy",
+        "campaigns",
+        "work",
+        "lowest-highest",
+        "in hindsight",
+        "errors of a task",
+        "highest",
+        "of all entities",
+    ),
     *("opened", "accepted", "accepted and wrong", "above", "p", "trainings"),
 )
 _ABOUT = (
-    "*Work*: seconds until every task is labelled or accepted, as a share of the work by hand. *In hindsight*: the share "
-    "after which no more than the aim was wrong again, were every other task left as the model has it; nobody without the "
-    "true labels could have stopped there. *Errors of a task*: share of its final entities that are wrong or missing, on "
-    "average over tasks with an entity, true or predicted (METHODS 11.1), at the end; *of all entities*: all errors over all "
-    "entities. *Accepted and wrong*: of all tasks; the promise is at most the aim in 95 % of campaigns (METHODS 12.2). "
-    "*Above*: campaigns in which it was more, and *p*: the chance of so many or more if the promise holds."
+    "*Work*: seconds until every task is labelled or accepted, as a share of the work by hand. *In hindsight*: the "
+    "share after which no more than the aim was wrong again, were every other task left as the model has it; nobody "
+    "without the true labels could have stopped there. *Errors of a task*: share of its final entities that are wrong "
+    "or missing at the end, on average over tasks with an entity, true or predicted (METHODS 11.1); *of all entities*: "
+    "all errors over all entities. *Accepted and wrong*: of all tasks; the promise is at most the aim in 95 % of "
+    "campaigns (METHODS 12.2). *Above*: campaigns in which it was more, and *p*: the chance of so many or more if the "
+    "promise holds."
 )
 
 
@@ -152,7 +162,9 @@ def _mean_line(played: Sequence[Played], value: Callable[[Played, Point], float]
 
 def _groups(played: Sequence[Played]) -> list[tuple[str, str]]:
     order = list(POLICIES)
-    return sorted({(each.max_error, each.policy) for each in played}, key=lambda group: (group[0], order.index(group[1])))
+    return sorted(
+        {(each.max_error, each.policy) for each in played}, key=lambda group: (group[0], order.index(group[1]))
+    )
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from backend.models.loading import ModelLoader
 from backend.settings import Settings
 from backend.simulation.campaign import Played, Rules, play
-from backend.simulation.loop import Corpus
 from backend.simulation.policies import Policy
+from backend.simulation.project import Corpus
 from backend.tagger.errors import InvalidData
 from backend.tagger.readers import LabelledText
 
@@ -28,7 +29,7 @@ _SETTINGS = ("alpha", "method", "n_min", "max_sequences", "unit", "learn_from", 
 class Plan:
     """Which campaigns a study plays: every policy at every share of errors, seed by seed.
 
-    tasks: how many texts are drawn for each seed, None for all. minutes: no campaign is begun after these, None for never.
+    `tasks` texts are drawn for each seed, None for all. After so many `minutes` no campaign is begun; None for never.
     """
 
     policies: tuple[Policy, ...]
@@ -47,7 +48,7 @@ class Studied:
 
 
 Tell = Callable[[Policy, Rules, int, int, int], object]
-"""Is told how far a campaign is: policy, rules, seed, tasks done, and of how many."""
+"""Is told how far a campaign is: policy, rules, seed, how many tasks it has, and how many are done."""
 
 
 def study(
@@ -75,7 +76,9 @@ def study(
     played: list[Played] = []
     missing = 0
     for seed, rules, policy in _campaigns(plan):
-        file = kept / f"{policy.name}-{rules.max_error}-{seed}-{_key(texts, plan, rules, policy, settings, loader)}.json"
+        file = (
+            kept / f"{policy.name}-{rules.max_error}-{seed}-{_key(texts, plan, rules, policy, settings, loader)}.json"
+        )
         if file.exists():
             played.append(Played.from_dict(json.loads(file.read_text(encoding="utf-8"))))
             continue
@@ -91,11 +94,11 @@ def study(
             settings=settings,
             loader=loader,
             seed=seed,
-            tell=lambda done, now=(policy, rules, seed), size=size: tell(*now, done, size),  # type: ignore[misc]
+            tell=partial(tell, policy, rules, seed, size),
         )
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(one.as_dict()), encoding="utf-8")
-        partial.replace(file)
+        begun_file = file.with_suffix(".partial")
+        begun_file.write_text(json.dumps(one.as_dict()), encoding="utf-8")
+        begun_file.replace(file)
         played.append(one)
     return Studied(tuple(played), missing)
 
@@ -112,7 +115,7 @@ def sample(texts: Sequence[LabelledText], labels: tuple[str, ...], *, tasks: int
 
 
 def _campaigns(plan: Plan) -> Iterator[tuple[int, Rules, Policy]]:
-    """Yield the campaigns, all policies of a seed before the next seed: a study that ends early compares them fairly."""
+    """Yield the campaigns, all policies of a seed before the next one: a study that ends early compares them fairly."""
     for seed in plan.seeds:
         for rules in plan.rules:
             for policy in plan.policies:

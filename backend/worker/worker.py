@@ -250,7 +250,12 @@ class Worker:
             assert job is not None  # noqa: S101 - see below
             if self._stop.is_set():
                 raise Stopping("the worker was told to stop; the job is taken up again later")
-            self.store.run(lambda session: heartbeat(session, job, lease=JOB_LEASE, done=done, total=total, note=note))
+            afresh = job.kind == Kind.TRAIN
+            self.store.run(
+                lambda session: heartbeat(
+                    session, job, lease=JOB_LEASE, done=done, total=total, note=note, afresh=afresh
+                )
+            )
 
         return WorkContext(
             settings=self.settings,

@@ -21,7 +21,9 @@ from conformal.quantile import Floats
 
 MOST = 20_000  # labels of a kind, the newest
 PAGE = 500
-LEAST_WITH_LABEL = 50  # tasks in which a label was predicted or true: with fewer its intervals cover less than they say
+LEAST_WITH_LABEL = (
+    50  # tasks in which a label was predicted or true: intervals are asymptotic, and few tasks are not many
+)
 RATES = ("precision", "recall", "f1")
 
 

@@ -64,11 +64,11 @@ def next_step(facts: Facts) -> Step:
     'Label 40 more blank tasks'
     """
     if facts.alarms:
-        these = "An alarm stands" if facts.alarms == 1 else f"{facts.alarms:,} alarms stand"
+        these = "1 alarm is" if facts.alarms == 1 else f"{facts.alarms:,} alarms are"
         return Step(
             Where.ALARMS,
             "Look at the alarm" if facts.alarms == 1 else "Look at the alarms",
-            f"{these}: what is promised may not hold until you know why.",
+            f"{these} not yet marked as seen: what is promised may not hold until you know why.",
         )
     if facts.order is None and facts.labels:
         return Step(

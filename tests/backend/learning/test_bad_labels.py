@@ -7,13 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from backend.domain.project_model import ProjectModel
 from backend.jobs.kinds import Kind, queue_train
 from backend.models.stored import StoredModels
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import store_events
-from backend.store.jobs import list_jobs
+from backend.store.jobs import MAX_TRIES, list_jobs
 from backend.tagger.loading import load_tagger
 from tests.backend.learning.test_training import NOON, Desk
 from tests.support.own_models import config_of
@@ -54,8 +55,7 @@ def deliver(desk: Desk, *labels: tuple[str, list[tuple[int, int, str]]]) -> None
     with desk.store.write() as session:
         ensure_tasks(session, desk.project.id, tasks)
     store_events(desk.store, events)
-    desk.worker._due.clear()
-    desk.worker.drain()
+    look(desk)
 
 
 def loads(desk: Desk, place: Path) -> ProjectModel:
@@ -130,20 +130,37 @@ def test_a_disk_that_is_full_while_a_model_is_saved_leaves_the_one_that_serves(
         "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
     )
+    desk.worker.settings = desk.worker.settings.model_copy(update={"learn": "auto"})
     with monkeypatch.context() as full:
         full.setenv("PYTHONPATH", os.pathsep.join([str(site), str(ROOT)]))
-        with desk.store.write() as session:
-            queue_train(session, desk.project, who="ann")
-        desk.worker.drain()
-    ((state, error), *_) = failures(desk)
-    assert state != "done"
-    assert "expected a trained model, got" in error
+        look(desk)
+        ((state, attempts, error),) = failures(desk)
+        assert (state, attempts) == ("queued", 1)
+        assert "expected a trained model, got" in error
+        assert "a training failed and is tried again: TrainingFailed: expected a trained model, got" in desk.page()
+        # It begins again each time, so however far it comes, it is given up in the end; until more labels come.
+        for expected in (("queued", MAX_TRIES - 1), ("failed", MAX_TRIES)):
+            with desk.store.write() as session:
+                again = "UPDATE jobs SET run_after = '2026-01-01 00:00:00', attempts = :tries WHERE state = 'queued'"
+                session.execute(sa.text(again), {"tries": expected[1] - 1})
+            look(desk)
+            ((state, attempts, _),) = failures(desk)
+            assert (state, attempts) == expected
+        look(desk)
+    assert len(failures(desk)) == 1
+    assert "the last training failed, and the model before it serves" in desk.page()
     assert loads(desk, tmp_path / "meanwhile") == before
     assert desk.models == [before]
-    assert "a training failed and is tried again: TrainingFailed: expected a trained model, got" in desk.page()
 
 
-def failures(desk: Desk) -> list[tuple[str, str]]:
-    """Return the states of jobs that were tried in vain, and what they say, the newest first."""
+def look(desk: Desk) -> None:
+    """Let the worker look at what is due, as if a while had passed."""
+    desk.worker._due.clear()
+    desk.worker.drain()
+
+
+def failures(desk: Desk) -> list[tuple[str, int, str]]:
+    """Return the jobs that were tried in vain: state, how often, and what they say, the newest first."""
     with desk.store.read() as session:
-        return [(job.state, str(job.error)) for job in list_jobs(session) if job.kind == Kind.TRAIN and job.error]
+        jobs = [job for job in list_jobs(session) if job.kind == Kind.TRAIN and job.error]
+    return [(job.state, job.attempts, str(job.error)) for job in jobs]

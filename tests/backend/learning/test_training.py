@@ -101,7 +101,7 @@ class Desk:
         """The page of the project."""
         app = create_app(self.worker.settings)
         try:
-            return app.test_client().get(f"/dashboard/projects/{PROJECT}").text
+            return app.test_client().get(f"/dashboard/projects/{PROJECT}?tab=running").text
         finally:
             service_of(app).close()
 
@@ -347,7 +347,7 @@ def test_people_and_programs_can_ask_for_a_training(
     app = create_app(settings)
     try:
         client = app.test_client()
-        page = client.get(f"/dashboard/projects/{PROJECT}").text
+        page = client.get(f"/dashboard/projects/{PROJECT}?tab=running").text
         assert "12 labels to learn from; a model is trained when somebody asks for it." in page
         assert "Train now" in page
         asked = client.post(f"/api/v1/projects/{PROJECT}/train")
@@ -356,7 +356,7 @@ def test_people_and_programs_can_ask_for_a_training(
         assert report["serving"] is None
         assert report["learning"]["training"]["job"] == asked.json["job"]
         assert report["learning"]["training"]["state"] == "queued"
-        assert "a training waits for its turn" in client.get(f"/dashboard/projects/{PROJECT}").text
+        assert "a training waits for its turn" in client.get(f"/dashboard/projects/{PROJECT}?tab=running").text
     finally:
         service_of(app).close()
     quiet.worker.drain()
