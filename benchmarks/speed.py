@@ -132,7 +132,7 @@ def measure_start() -> None:
                            stdout=subprocess.DEVNULL)  # fmt: skip
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"surespan predict of one sentence: {min(spent[1:]):.2f} s of processor, the first time {spent[0]:.2f}")
+    print(f"one sentence by surespan predict: {min(spent[1:]):.2f} s of processor, the first time {spent[0]:.2f}")
     claim("surespan predict, processor seconds", peer="1.5 s", ratio=min(spent[1:]) / 1.5, at_most=1.0)
 
 

@@ -73,6 +73,8 @@ def span_sets(
     Raises:
         InvalidArgument: when a span of a best labeling is not among the candidates.
     """
+    if not units:
+        return []
     names = span_labels(space)
     kept = _kept(units, space, method)
     sets, p_values = _label_sets([each.candidates for each in kept], method, [answering[name] for name in names], alpha)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import click
@@ -124,3 +126,11 @@ def test_the_image_is_built_from_what_is_there_and_runs_as_nobody_special() -> N
     # Packages come with the wheel's own ranges, from wherever the builder's pip takes them.
     assert re.findall(r"pip install (?!--no-cache-dir \"setuptools)(\S+)", DOCKERFILE) == ["/dist/*.whl"]
     assert not re.search(r"https?://", DOCKERFILE)
+
+
+def test_the_check_of_the_image_says_what_it_lacks_and_fails_nothing() -> None:
+    script = ROOT / "packaging" / "image" / "check.py"
+    environment = {"PATH": "/nonexistent", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "lacks buildah and debootstrap (apt-get install buildah debootstrap)" in done.stdout

@@ -13,7 +13,7 @@ from backend.dashboard.subject import Subject
 from backend.dashboard.summary import summarise
 from backend.dashboard.tabs import TABS, figures_of
 
-SHEET = Path(__file__).parent / "static" / "style.css"
+_SHEET = Path(__file__).parent / "static" / "style.css"
 # Queues and jobs are of the moment, and a file is read later.
 PARTS = ("worth", "work", "promise")
 LEFT_OUT = {"queue", "second-looks", "second-looks-check"}
@@ -38,7 +38,7 @@ def write_report(subject: Subject) -> str:
         order=order_sentence(subject),
         card=model_card(subject),
         parts=parts,
-        style=SHEET.read_text(encoding="utf-8"),
+        style=_SHEET.read_text(encoding="utf-8"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         release=__version__,
     )

@@ -21,9 +21,8 @@ _log = logging.getLogger(__name__)
 def keep_switched_on(store: Store, client: LabelStudio, project: ProjectRecord) -> bool:
     """Switch the project's webhook on if it is off; return whether that was done.
 
-    Once an outage: what is off again before it was seen on, somebody keeps off, or the server does not let us. That is
-    left alone, and `surespan doctor` names it. A server that cannot be asked is no error here: the reconciliation that
-    follows says so.
+    Once an outage: what is off again before it was seen on, somebody keeps off. That is left alone, and `surespan
+    doctor` names it. A server that cannot be asked, or refuses, is no error here: it is tried again at the next look.
     """
     with store.read() as session:
         number = (get_state(session, project.id, CONNECTION) or {}).get("webhook")
@@ -38,8 +37,8 @@ def keep_switched_on(store: Store, client: LabelStudio, project: ProjectRecord) 
             return False
         if tried is not None:
             return False
-        _note(store, project, datetime.now(UTC).isoformat())  # first: one that cannot be kept on is tried once
         client.switch_on_webhook(int(number), url=str(hook["url"]))
+        _note(store, project, datetime.now(UTC).isoformat())
     except LabelStudioError as error:
         _log.warning("the webhook could not be looked after", extra={"project": project.uid, "reason": str(error)})
         return False

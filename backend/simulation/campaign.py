@@ -26,7 +26,7 @@ from conformal.risk.acceptance import labels_needed, next_count, spend
 STEP = 20  # tasks that are labelled between two turns of the worker
 AGAIN = 0.1  # share of the corpus after whose labels acceptance is asked for again
 _MORE_BLIND = 1.1
-_BLIND = (0.1, 0.6)  # the least and the greatest share that is drawn blind unless one is given
+_BLIND = (0.02, 0.6)  # the least and the greatest share that is drawn blind unless one is given
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class Rules:
     step: int = STEP
 
     def blind_share(self, tasks: int) -> float:
-        """Return the share that is drawn blind: a tenth, or what the first decision about acceptance needs.
+        """Return the share that is drawn blind: a little more than the first decision about acceptance needs.
 
         >>> Rules("0.05").blind_share(4000), Rules("0.02").blind_share(1000), Rules("0.02").blind_share(300)
-        (0.1, 0.275, 0.6)
+        (0.034375, 0.275, 0.6)
         """
         if self.blind is not None:
             return self.blind

@@ -32,8 +32,7 @@ def read_services(path: Path, given: Mapping[str, str], ports: Mapping[str, tupl
     `given` is what `.env` would say. `ports` holds the port of a service in the file and the one it has here: all share
     one network, in which the usual ports may be taken.
     """
-    text = path.read_text(encoding="utf-8")
-    document = yaml.safe_load(_VARIABLE.sub(lambda match: _value(match, given), text))
+    document = _filled(yaml.safe_load(path.read_text(encoding="utf-8")), given)
     services: dict[str, dict[str, Any]] = document["services"]
     order = TopologicalSorter({name: service.get("depends_on", {}).keys() for name, service in services.items()})
     made = []
@@ -55,6 +54,15 @@ def read_services(path: Path, given: Mapping[str, str], ports: Mapping[str, tupl
             )
         )
     return made
+
+
+def _filled(value: Any, given: Mapping[str, str]) -> Any:  # noqa: ANN401 - any part of the file
+    # After parsing, as Compose does it: what is empty then is an empty text, not a null.
+    if isinstance(value, dict):
+        return {key: _filled(each, given) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, given) for each in value]
+    return _VARIABLE.sub(lambda match: _value(match, given), value) if isinstance(value, str) else value
 
 
 def _value(match: re.Match[str], given: Mapping[str, str]) -> str:

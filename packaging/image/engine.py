@@ -75,15 +75,17 @@ class Container:
         image: str,
         *,
         variables: Mapping[str, str] | None = None,
-        volumes: Sequence[tuple[Path, str]] = (),
         hosts: Sequence[str] = (),
     ) -> None:
         self._store = store
         added = [word for host in hosts for word in ("--add-host", f"{host}:127.0.0.1")]
         self.name = store.call("from", "--pull-never", *added, image)
         given = [word for name, value in (variables or {}).items() for word in ("--env", f"{name}={value}")]
-        bound = [word for place, target in volumes for word in ("--volume", f"{place}:{target}:rw")]
-        self._options = ["run", "--isolation", "chroot", *given, *bound]
+        self._options = ["run", "--isolation", "chroot", *given]
+
+    def mount(self, place: Path, target: str) -> None:
+        """Give it a directory or a file of this machine from now on."""
+        self._options += ["--volume", f"{place}:{target}:rw"]
 
     def command(self, words: Sequence[str], *, user: str | None = None) -> list[str]:
         """Return the command line that runs `words` inside, as the image's user unless another one is named."""

@@ -8,7 +8,7 @@ import pytest
 from conformal.errors import InvalidArgument, InvalidLabels, RankedListTooShort, UnknownStratum
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
-from conformal.prediction import PredictionSet, predict_set, text_candidates
+from conformal.prediction import PredictionSet, Unit, predict_set, predict_sets, text_candidates
 from conformal.rows import EntityRows, TaskRows, score_unit, task_rows
 from conformal.scores import Boundary, Method
 from conformal.strata import Strata
@@ -227,3 +227,25 @@ def test_bad_input_is_refused(thresholds: Thresholds) -> None:
     with pytest.raises(InvalidArgument, match="expected u"):
         predict(potentials, smooth)
     assert Span(0, 1, "PER") in predict(sure, thresholds).labelings[0].spans
+
+
+@pytest.mark.parametrize("spans", ["nc1", "raps+nc1"])
+def test_many_units_together_have_the_sets_they_have_alone(spans: str) -> None:
+    fitted = calibrated(method=Method("nc1", spans=spans))
+    texts = [text(length) for length in (4, 1, 0, 7, 3)]
+    levels = [None, 0.0, 0.3, None, 0.05]
+    units = [Unit(each, "en/1-10", flag_level=level) for each, level in zip(texts, levels, strict=True)]
+    together = predict_sets(iter(units), SPACE, thresholds=fitted, alpha="0.1")
+    fresh = Thresholds.from_bytes(fitted.to_bytes())  # has nothing worked out yet
+    assert together == [predict(each, fresh, flag_level=level) for each, level in zip(texts, levels, strict=True)]
+    assert predict_sets([], SPACE, thresholds=fitted, alpha="0.1") == []
+
+
+def test_what_is_remembered_of_a_level_is_not_taken_for_another(thresholds: Thresholds) -> None:
+    given = text()
+    for alpha in ("0.1", "0.3", 0.1, "0.10", "0.02"):
+        fresh = Thresholds.from_bytes(thresholds.to_bytes())
+        assert predict(given, thresholds, alpha=alpha) == predict(given, fresh, alpha=alpha)
+    for wrong in ("0", "1.5", "x", None, True):
+        with pytest.raises(InvalidArgument):
+            predict(given, thresholds, alpha=wrong)

@@ -6,6 +6,7 @@ and flags), the labels, the thresholds after every step, the decisions about acc
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,15 +156,29 @@ class RealProject(PlayedProject):
 
 
 def describe(version: VersionRecord) -> dict[str, Any]:
-    """Return a version without what the numbers of its rows decide: the order of equal tasks."""
+    """Return all figures of a version by name, but for what the order of its rows in the database decides.
+
+    That is the bound that is shown beside a level of flags: betting takes rows one after the other.
+    """
     thresholds = calibration_of(version).thresholds
-    return {
-        "guarantee": version.guarantee,
-        "scores": {cell: scores.tolist() for cell, scores in thresholds.cells.items()},
-        "tau": {cell: thresholds.threshold(cell, version.alpha) for cell in thresholds.cells},
-        "labels": {name: thresholds.label_threshold(name, version.alpha) for name in thresholds.labels},
-        "flags": version.details.get("risk"),
-    }
+    figures: dict[str, Any] = {"guarantee": version.guarantee, "labels": version.n}
+    for cell, scores in thresholds.cells.items():
+        figures |= {f"{cell} {place}": score for place, score in enumerate(scores.tolist())}
+        figures[f"{cell} tau"] = thresholds.threshold(cell, version.alpha)
+    figures |= {f"label {name}": thresholds.label_threshold(name, version.alpha) for name in thresholds.labels}
+    for pool in (version.details.get("risk") or {}).get("pools", ()):
+        figures |= {f"flags {pool['name']} {name}": pool[name] for name in ("level", "n", "calibrated", "risk")}
+    return figures
+
+
+def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether figures are the same; the last digits of a network's depend on what is computed beside a text."""
+    return one.keys() == other.keys() and all(
+        math.isclose(value, other[name], rel_tol=1e-4, abs_tol=1e-6)
+        if isinstance(value, float) and isinstance(other[name], float)
+        else value == other[name]
+        for name, value in one.items()
+    )
 
 
 def stored(store: Store, project_id: int) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -183,21 +198,9 @@ def stored(store: Store, project_id: int) -> tuple[dict[str, Any], list[tuple[st
         return {name: (spans, exclusion) for name, spans, exclusion in labels}, [tuple(row) for row in accepted]
 
 
-def decisions(project: PlayedProject) -> list[tuple[Any, ...]]:
-    return [
-        (
-            each.number,
-            each.promise,
-            each.max_error,
-            each.labels,
-            each.tasks,
-            each.level,
-            each.bound,
-            each.lost,
-            each.why,
-        )
-        for each in project.decisions()
-    ]
+def decisions(project: PlayedProject) -> list[dict[str, Any]]:
+    names = ("number", "promise", "max_error", "labels", "level", "below", "bound", "lost", "why")
+    return [{name: getattr(each, name) for name in names} for each in project.decisions()]
 
 
 def replay_order(project: PlayedProject, seed: int) -> list[int]:
@@ -256,8 +259,13 @@ def compare(
             again = play_on(simulated, corpus, REPLAYED, rules, seed=5, order=order)
             print(f"simulate: {time.monotonic() - begun:.0f} s", flush=True)
             assert simulated.showing == real.showing
-            assert simulated.thresholds == real.thresholds
-            assert decisions(simulated) == decisions(real)
+            assert len(simulated.thresholds) == len(real.thresholds)
+            for step, (one, other) in enumerate(zip(simulated.thresholds, real.thresholds, strict=True)):
+                different = {name: (one.get(name), other.get(name)) for name in one.keys() | other.keys()}
+                different = {name: pair for name, pair in different.items() if pair[0] != pair[1]}
+                assert agree(one, other), f"thresholds after step {step}: {sorted(different.items())[:20]}"
+            for one, other in zip(decisions(simulated), decisions(real), strict=True):
+                assert agree(one, other), f"decisions: {one}, {other}"
             assert simulated.accepted() == real.accepted()
             assert stored(simulated.store, simulated.project.id) == stored(store, known.id)
             flags = sum(bool(each.amber) for each in real.showing.values())
@@ -267,7 +275,7 @@ def compare(
                 f"{len(real.accepted())} accepted, work {played.share:.1%}, errors {played.end.loss:.2%}: the same",
                 flush=True,
             )
-    assert again == played
+    assert again.points == played.points
     return played
 
 

@@ -88,7 +88,7 @@ def main(url: str, model: str, stage: str = "") -> None:
     if stage:
         arm(stage)
     settings = load_settings(
-        database_url=url, model=model, learn="auto", learn_from="nothing", n_min=5, sync_every_minutes=0
+        database_url=url, model=model, model_wait=300, learn="auto", learn_from="nothing", n_min=5, sync_every_minutes=0
     )
     loader = ModelLoader(settings)
     loader.start()

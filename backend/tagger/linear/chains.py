@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from backend.domain.records import TextSpan
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.language import LanguageGuess
 from backend.tagger.linear.kernels import Ints
@@ -50,8 +51,9 @@ def build_chains(
 ) -> Chains:
     """Read texts as the tagger will, and take every sentence whose label its tokens can say.
 
-    A sentence boundary inside an entity is no boundary here. A sentence with a span that cannot be said (it cuts a
-    token, or overlaps another) is left out and counted by reason: without the span it would teach that there is none.
+    A sentence boundary inside an entity is no boundary here. Of spans within one another the outermost is learnt
+    (decision 28). A sentence with another span that cannot be said (it cuts a token, or overlaps a part of another) is
+    left out and counted by reason: without the span it would teach that there is none.
     Raises InvalidTraining when no sentence is left.
     """
     guess = LanguageGuess(languages)
@@ -101,7 +103,7 @@ def _label(
     starts, ends = [token.start for token in read.tokens], [token.end for token in read.tokens]
     bad: dict[tuple[int, int], str] = {}
     for item in aligned.inexpressible:
-        if item.reason is _HARMLESS:
+        if item.reason is _HARMLESS or (item.reason is Reason.OVERLAPS and _is_inner(item.span, text.spans)):
             continue
         touched = sentences
         if item.reason is not Reason.OUTSIDE:
@@ -110,6 +112,14 @@ def _label(
             touched = sentences[bisect_right(firsts, first) - 1 : bisect_right(firsts, last)]
         bad |= dict.fromkeys(touched, item.reason.value)
     return whole, space.ids(aligned.spans, len(read.tokens)), bad
+
+
+def _is_inner(span: TextSpan, spans: Sequence[TextSpan]) -> bool:
+    """Whether a span lies within a longer one of its text, so that the outer one stands for its words."""
+    return any(
+        each.start <= span.start and span.end <= each.end and each.end - each.start > span.end - span.start
+        for each in spans
+    )
 
 
 def _features(

@@ -149,11 +149,18 @@ def test_contradictory_duplicates_end_in_doubt_and_never_judge_each_other() -> N
 
 
 def test_overlapping_labels_leave_out_their_sentence_alone() -> None:
-    both = text("Bako caused limu. Vito slept well.", (0, 4, "Drug"), (0, 11, "Symptom"), (18, 22, "Person"))
+    both = text("Bako caused limu. Vito slept well.", (0, 11, "Symptom"), (5, 16, "Drug"), (18, 22, "Person"))
     chains = build_chains([both], LabelSpace(["Drug", "Person", "Symptom"]), base=None, languages=["en"])
     assert len(chains.groups) == 1
     assert dict(chains.left_out) == {"it overlaps another span": 1}
     assert chains.examples.labels.tolist() == [3, 0, 0, 0]
+
+
+def test_of_labels_within_one_another_the_outermost_is_learnt() -> None:
+    both = text("Bako caused limu. Vito slept well.", (0, 4, "Drug"), (0, 11, "Symptom"), (18, 22, "Person"))
+    chains = build_chains([both], LabelSpace(["Drug", "Person", "Symptom"]), base=None, languages=["en"])
+    assert dict(chains.left_out) == {}
+    assert chains.examples.labels.tolist() == [5, 6, 0, 0, 3, 0, 0, 0]
 
 
 def test_a_label_across_sentences_joins_them() -> None:
