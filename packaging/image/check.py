@@ -268,7 +268,7 @@ def use(containers: dict[str, Container], ports: dict[str, tuple[int, int]], *, 
     found = [
         TEXT[each["value"]["start"] : each["value"]["end"]] for each in answer["results"][0][-1]["result"]
     ]  # the best one is last
-    expect("Berlin" in found, f"expected Berlin among the predicted spans, got {found}")
+    expect("Ada Lovelace" in found, f"expected Ada Lovelace among the predicted spans, got {found}")
     say(f"service: /predict found {', '.join(found)}")
     if not with_label_studio:
         return
