@@ -1,9 +1,11 @@
 # One image for the service, the worker and every other command: `docker run surespan <command>`.
 ARG PYTHON=3.12.8-slim-bookworm
 
+# Where packages come from is your pip's business: a pip.conf given as a build secret is used and not kept. One that knows
+# of CPU builds of torch saves gigabytes of CUDA.
 FROM python:${PYTHON} AS wheel
 WORKDIR /source
-RUN pip install --no-cache-dir "setuptools>=77"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf pip install --no-cache-dir "setuptools>=77"
 COPY pyproject.toml README.md LICENSE ./
 COPY backend backend
 COPY conformal conformal
@@ -13,8 +15,6 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
 FROM python:${PYTHON}
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 COPY --from=wheel /dist /dist
-# Where packages come from is your pip's business: a pip.conf given as a build secret is used and not kept. One that knows
-# of CPU builds of torch saves gigabytes of CUDA.
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python -m venv /opt/surespan \
     && /opt/surespan/bin/pip install /dist/*.whl \
     && rm -rf /dist

@@ -50,7 +50,7 @@ $(VENV)/.installed-bench: pyproject.toml
 	$(call install,[test$(comma)bench])
 	@touch $(VENV)/.installed $(VENV)/.installed-test
 
-.PHONY: help setup run kernels check quick test suite coverage lint bench docs soak clean
+.PHONY: help setup run kernels check quick test suite coverage lint bench docs image soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -108,6 +108,10 @@ bench: $(VENV)/.installed-bench ## print the speed claims as ratios measured in 
 
 docs: $(VENV)/.installed ## write the reference pages that are made from the code
 	@$(BIN)/python -m backend.commands.reference docs/reference
+
+image: $(VENV)/.installed-test ## build the image and run the services of docker-compose.yml from it, by buildah
+	$(call say,image; docs/results/containers.md says what this shows)
+	@$(BIN)/python packaging/image/check.py
 
 $(VENV)/.installed-soak: pyproject.toml
 	$(call install,[test$(comma)ray])

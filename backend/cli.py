@@ -26,6 +26,7 @@ _COMMANDS = {
     "predict": ("predict", "Show the sets of a text, or of a file of texts."),
     "queue": ("queue", "Print what to look at next, the most valuable first."),
     "recalibrate": ("recalibrate", "Refit the thresholds now."),
+    "report": ("report", "Write what a project's prelabels are worth as one file."),
     "second-looks": ("second_looks", "List confirmed labels that are probably wrong."),
     "serve": ("serve", "Serve predictions to Label Studio over HTTP."),
     "simulate": ("simulate", "Play whole labelling campaigns on a labelled file: work and errors."),

@@ -25,10 +25,13 @@ _DEVICE = r"^(auto|cpu|cuda(:\d+)?|mps)$"
 _FORMS = {_DEVICE: "auto, cpu, cuda, cuda:0 and so on, or mps"}  # what a pattern means, in words
 _STATE = ".surespan"  # beside the default database
 DATABASE_FILE = f"{_STATE}/surespan.db"  # the default database
+DEFAULT_DATABASE = f"sqlite:///{DATABASE_FILE}"
 _SECRET = ("DATABASE_URL", "SECRET", "API_KEY", "PASS")
 
 
 def _usable_url(value: str) -> str:
+    if value == DEFAULT_DATABASE:
+        return value  # said without the library that reads such URLs, which takes long to import
     try:
         database_url(value)
     except InvalidSetting as error:
@@ -81,7 +84,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, str_strip_whitespace=True)
 
     database_url: Annotated[str, AfterValidator(_usable_url)] = Field(
-        default=f"sqlite:///{DATABASE_FILE}",
+        default=DEFAULT_DATABASE,
         description="Where everything is kept: an SQLite file, or PostgreSQL for several replicas.",
     )
     model: Optional = Field(
@@ -227,6 +230,11 @@ class Settings(BaseSettings):
         default="",
         description="Hosts, separated by commas, from which the text of a task may be fetched when its value is a URL. "
         "Empty: no URL is ever followed.",
+    )
+    task_hosts_private: bool = Field(
+        default=False,
+        description="Whether hosts in SURESPAN_TASK_HOSTS may lie at private addresses or on this machine; a listed "
+        "address and localhost may anyway, link-local addresses never.",
     )
     cache_tasks: int = Field(default=5_000, ge=0, description="Predictions kept in memory; 0 keeps none.")
     model_wait: float = Field(

@@ -27,6 +27,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "loop": ("--rows", "100000", "--events", "20000"),
     "refit": ("--rows", "100000"),
     "service": ("--seconds", "4"),
+    "speed": ("--texts", "500", "--runs", "2"),
     "store": ("--rows", "100000"),
     "tagger": ("--memory-texts", "30000"),
     "training_load": ("--labels", "400"),

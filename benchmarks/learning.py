@@ -132,7 +132,7 @@ def network(task: Task) -> Answers:
         return _tagged(load_tagger(folder), task, seconds)
 
 
-def _attributes(words: Sequence[str]) -> list[list[str]]:
+def attributes(words: Sequence[str]) -> list[list[str]]:
     """Word, shape and affixes of a token, and of two neighbours on either side."""
     rows = []
     for i, word in enumerate(words):
@@ -172,7 +172,7 @@ def crfsuite(task: Task) -> Answers:
         tokens = tokenize(text.text)
         aligned = to_token_spans(text.spans, tokens, text=text.text)
         if tokens and not aligned.inexpressible:
-            rows = _attributes(token_texts(text.text, tokens))
+            rows = attributes(token_texts(text.text, tokens))
             trainer.append(rows, space.decode(space.ids(aligned.spans, len(tokens))))
     trainer.set_params({"c1": 0.1, "c2": 0.1, "max_iterations": 100, "feature.possible_transitions": True})
     with tempfile.TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def crfsuite(task: Task) -> Answers:
     chains = []
     for text, own in zip(task.test, every, strict=True):
         emissions = np.zeros((len(own), L))
-        for j, row in enumerate(_attributes(token_texts(text.text, list(own)))):
+        for j, row in enumerate(attributes(token_texts(text.text, list(own)))):
             for attribute in row:
                 if attribute in known:
                     emissions[j] += known[attribute]

@@ -1,11 +1,12 @@
 """What predictions and deliveries feel of a training in the background.
 
-    python benchmarks/training_load.py [--labels 1000] [--rounds 60]
+    python benchmarks/training_load.py [--labels 1000] [--rounds 60] [--postgresql]
 
-Starts `surespan serve` on SQLite with the worker inside. A project with label names of its own gets its labels and is
-asked to learn from them. Before, and while the process that trains runs, another project asks for a prediction of a new
-task and delivers a label of it, in turn. Prints p50, p99 and the worst of both, and the ratios of the second time to
-the first. Aims: no delivery takes a second, which is as long as Label Studio waits for one.
+Starts `surespan serve` on SQLite with the worker inside, or on PostgreSQL with two workers beside it.
+A project with label names of its own gets its labels and is asked to learn from them. Before, and while the process
+that trains runs, another project asks for a prediction of a new task and delivers a label of it, in turn. Prints p50,
+p99 and the worst of both, and the ratios of the second time to the first. Aims: no delivery takes a second, which is
+as long as Label Studio waits for one.
 The texts are made up: it needs no data.
 """
 
@@ -19,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from store import database
 
 ROOT = Path(__file__).parents[1]
 STAMP = "2026-11-02T09:00:00.000000Z"
@@ -176,26 +177,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--postgresql", action="store_true", help="on PostgreSQL, with two workers")
     options = parser.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="sst") as directory:
+    with database("postgresql" if options.postgresql else "sqlite") as url:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SURESPAN_", "BASIC_AUTH_"))}
         environment = kept | {
-            "SURESPAN_DATABASE_URL": f"sqlite:///{directory}/training.db",
+            "SURESPAN_DATABASE_URL": url,
             "SURESPAN_LEARN": "manual",  # one training, when it is asked for
             "LOG_LEVEL": "error",
             "PYTHONPATH": str(ROOT),
         }
-        server = subprocess.Popen([sys.executable, "-m", "backend", "serve", "--port", str(port)], env=environment)
+        commands = [["serve", "--port", str(port)]]
+        if options.postgresql:
+            subprocess.run([sys.executable, "-m", "backend", "db", "upgrade"], env=environment, check=True)
+            commands += [["worker"], ["worker"]]
+        processes = [subprocess.Popen([sys.executable, "-m", "backend", *each], env=environment) for each in commands]
         try:
             service = Service(port)
             service.wait_until_ready()
             run(service, labels=options.labels, rounds=options.rounds)
         finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(120)
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+            for process in processes:
+                process.wait(120)
 
 
 if __name__ == "__main__":

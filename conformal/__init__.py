@@ -17,9 +17,10 @@ from conformal.errors import (
     UnknownStratum,
 )
 from conformal.labels import LabelMap, LabelSpace, Scheme, Span, detect_scheme, map_model_labels, to_iob2
-from conformal.prediction import PredictionSet, RankedLabeling, SpanLabel, SpanSet, predict_set
+from conformal.prediction import PredictionSet, RankedLabeling, predict_set
 from conformal.rows import EntityRows, TaskRows, UnitScores, score_unit, task_rows
 from conformal.scores import Boundary, Method
+from conformal.span_sets import SpanLabel, SpanSet
 from conformal.strata import Strata
 from conformal.subsequence import EntityMethod
 from conformal.thresholds import Thresholds, calibrate

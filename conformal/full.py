@@ -164,7 +164,8 @@ def _may_continue(
     # No labeling beyond the list scores less than one of its last probability, one rank further.
     so_far = float(cumulate(listed.log_probabilities)[-1]) if listed.count else 0.0
     least = Ranks(np.array([listed.rest]), np.array([listed.count + 1]), np.array([so_far]))
-    score = replace(method, boundary=Boundary.INCLUDE).scores(least)
+    including = method if method.boundary is Boundary.INCLUDE else replace(method, boundary=Boundary.INCLUDE)
+    score = including.scores(least)
     if method.smooths_scores:
         score = score - method.score.largest_step
     # p-values fall with the score, so if this one is outside, all beyond it are.

@@ -136,6 +136,8 @@ class LabelSpace:
         previous = 0
         position = 0
         for position, i in enumerate(self._checked(ids)):
+            if not i and not previous:  # most tokens: nothing ends here and nothing begins
+                continue
             inside = i > 0 and i % 2 == 0
             if inside and previous not in (i - 1, i):
                 raise InvalidLabels(
@@ -212,9 +214,9 @@ class LabelSpace:
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids]
-        for i in checked:
-            if not 0 <= i < len(self):
-                raise InvalidLabels(f"expected label ids in 0..{len(self) - 1}, got {i}")
+        if checked and not 0 <= min(checked) <= max(checked) < len(self):
+            i = next(i for i in checked if not 0 <= i < len(self))
+            raise InvalidLabels(f"expected label ids in 0..{len(self) - 1}, got {i}")
         return checked
 
 

@@ -5,20 +5,21 @@ A unit is a text, or one of its sentences; `conformal.units` cuts texts and join
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from conformal.class_answers import class_answers
 from conformal.errors import InvalidArgument, RankedListTooShort
-from conformal.flags import flag_spans
 from conformal.full import FullSet, Ranked, decode_set, threshold_list
 from conformal.integrated import decode_integrated
 from conformal.integrated_paper import decode_paper
-from conformal.labels import OUTSIDE, LabelSpace, Span
-from conformal.quantile import Bools, Floats, Level, ScoreTable, exact_level
-from conformal.risk.doubts import FLOOR, span_doubts
-from conformal.risk.places import shown_marks
+from conformal.labels import LabelSpace, Span
+from conformal.quantile import Level, ScoreTable, exact_level
+from conformal.risk.doubts import FLOOR
+from conformal.span_sets import SpanSet, UnitSpans, span_sets
 from conformal.subsequence import (
     Candidates,
     EntityMethod,
@@ -26,12 +27,9 @@ from conformal.subsequence import (
     TopMarginals,
     candidate_ranks,
     candidate_spans,
-    label_members,
     listing_floor,
-    score_spans,
-    span_labels,
 )
-from conformal.thresholds import LabelPool, Thresholds
+from conformal.thresholds import CellPool, Thresholds
 from conformal.trellis import Potentials, entity_marginals, kbest
 
 
@@ -53,29 +51,6 @@ class RankedLabeling:
     def probability(self) -> float:
         """P(y | x)."""
         return float(np.exp(self.log_probability))
-
-
-@dataclass(frozen=True)
-class SpanLabel:
-    """A label a span could carry."""
-
-    label: str
-    p_value: float
-    probability: float
-
-
-@dataclass(frozen=True)
-class SpanSet:
-    """A span with the labels in its set; flagged unless that leaves no doubt (METHODS 6.4), or by risk (METHODS 11).
-
-    `doubt` is how likely the best labeling is to be wrong here; only under flags that control risk.
-    """
-
-    start: int
-    end: int
-    labels: tuple[SpanLabel, ...]
-    flagged: bool
-    doubt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +83,18 @@ class PredictionSet:
     def empty(self) -> bool:
         """Whether the set itself is empty; y(1) is listed all the same (METHODS 3.5)."""
         return self.set_size == 0
+
+
+class Unit(NamedTuple):
+    """What the sets of a unit are made from; the fields are described at `predict_set`."""
+
+    potentials: Potentials | None
+    stratum: str
+    beside: tuple[str, ...] = ()
+    ranked: Ranked | None = None
+    candidates: Candidates | None = None
+    flag_level: float | None = None
+    u: float | None = None
 
 
 def predict_set(
@@ -148,41 +135,112 @@ def predict_set(
     >>> sets.open, sets.set_size, sets.labelings[0].spans, sets.uncalibrated
     (False, 1, (Span(start=0, end=1, label='PER'),), ('PER', 'O'))
     """
+    unit = Unit(potentials, stratum, tuple(beside), ranked, candidates, flag_level, u)
+    return predict_sets(
+        [unit],
+        space,
+        thresholds=thresholds,
+        alpha=alpha,
+        max_shown=max_shown,
+        max_sequences=max_sequences,
+        fallback=fallback,
+    )[0]
+
+
+def predict_sets(
+    units: Iterable[Unit],
+    space: LabelSpace,
+    *,
+    thresholds: Thresholds,
+    alpha: Level,
+    max_shown: int = 5,
+    max_sequences: int = 10_000,
+    fallback: Thresholds | None = None,
+) -> list[PredictionSet]:
+    """Return the sets of many units, each as `predict_set` gives it."""
     exact_level(alpha)
     if max_shown < 1:
         raise InvalidArgument(f"expected max_shown of at least 1, got {max_shown}")
     thresholds.check_space(space)
-    touched = tuple(beside)
-    answering = answering_thresholds(thresholds, fallback, stratum=stratum, beside=touched)
-    pool = answering.pool(stratum, beside=touched)
+    answers = class_answers(thresholds, fallback, alpha)
+    found = [
+        _find(
+            unit,
+            space,
+            thresholds=thresholds,
+            alpha=alpha,
+            max_shown=max_shown,
+            max_sequences=max_sequences,
+            fallback=fallback,
+        )
+        for unit in units
+    ]
+    spans = span_sets(
+        [each.spans for each in found], space, method=thresholds.entity_method, answering=answers.pools, alpha=alpha
+    )
+    return [
+        PredictionSet(
+            stratum=each.unit.stratum,
+            pool=each.pool.pool.name,
+            n=each.pool.n,
+            alpha=str(alpha),
+            threshold=each.full.threshold,
+            open=each.full.open,
+            set_size=each.full.size,
+            unreachable=each.pool.unreachable,
+            labelings=each.labelings,
+            spans=own,
+            uncalibrated=answers.uncalibrated,
+            open_labels=answers.open_labels,
+            borrowed=each.borrowed,
+            borrowed_labels=answers.borrowed,
+        )
+        for each, own in zip(found, spans, strict=True)
+    ]
+
+
+class _Found(NamedTuple):
+    """The set of labelings of a unit, and what the sets of its spans are made from."""
+
+    unit: Unit
+    pool: CellPool
+    full: FullSet
+    labelings: tuple[RankedLabeling, ...]
+    spans: UnitSpans
+    borrowed: bool
+
+
+def _find(
+    unit: Unit,
+    space: LabelSpace,
+    *,
+    thresholds: Thresholds,
+    alpha: Level,
+    max_shown: int,
+    max_sequences: int,
+    fallback: Thresholds | None,
+) -> _Found:
+    answering = answering_thresholds(thresholds, fallback, stratum=unit.stratum, beside=unit.beside)
+    pool, potentials = answering.pool(unit.stratum, beside=unit.beside), unit.potentials
+    limits = (alpha, unit.u, max_shown, max_sequences)
     if answering.method.is_heuristic:
         full, listed = _paper_set(potentials, space, answering, alpha)
     elif answering.method.is_integrated:
-        full, listed = _integrated_set(potentials, space, answering, pool.table, alpha, u, max_shown, max_sequences)
+        full, listed = _integrated_set(potentials, space, answering, pool.table, *limits)
     else:
-        full, listed = _full_set(potentials, answering, pool.table, alpha, u, max_shown, max_sequences, ranked)
-    best = tuple(space.spans(listed.labels[0]))
+        full, listed = _full_set(potentials, answering, pool.table, *limits, unit.ranked)
+    best, candidates = tuple(space.spans(listed.labels[0])), unit.candidates
     if candidates is None:
         if potentials is None:
             raise InvalidArgument("expected potentials or candidates, got neither")
         candidates = text_candidates(potentials, space, thresholds=thresholds, best=best)
-    pools = label_pools(thresholds, fallback)
-    spans = _span_sets(candidates, space, best, thresholds.entity_method, pools, alpha, flag_level)
-    return PredictionSet(
-        stratum=stratum,
-        pool=pool.pool.name,
-        n=pool.n,
-        alpha=str(alpha),
-        threshold=full.threshold,
-        open=full.open,
-        set_size=full.size,
-        unreachable=pool.unreachable,
-        labelings=_labelings(full, listed, space, max_shown),
-        spans=spans,
-        uncalibrated=tuple(name for name, each in pools.items() if not each.calibrated),
-        open_labels=_open_labels(thresholds, pools, alpha),
-        borrowed=answering is not thresholds,
-        borrowed_labels=tuple(name for name, each in pools.items() if each is not thresholds.label_pool(name)),
+    return _Found(
+        unit,
+        pool,
+        full,
+        _labelings(full, listed, space, max_shown),
+        UnitSpans(candidates, best, unit.flag_level),
+        answering is not thresholds,
     )
 
 
@@ -195,18 +253,6 @@ def answering_thresholds(
     if thresholds.pool(stratum, beside=beside).pool.calibrated:
         return thresholds
     return fallback if fallback.pool(stratum, beside=beside).pool.calibrated else thresholds
-
-
-def label_pools(thresholds: Thresholds, fallback: Thresholds | None) -> dict[str, LabelPool]:
-    """Return what answers for each class and "O": own rows, the fallback's where only it has enough."""
-    pools = {name: thresholds.label_pool(name) for name in (*thresholds.classes, OUTSIDE)}
-    if fallback is not None and (fallback.classes, fallback.entity_method) == (
-        thresholds.classes,
-        thresholds.entity_method,
-    ):
-        other = {name: fallback.label_pool(name) for name, pool in pools.items() if not pool.calibrated}
-        pools |= {name: pool for name, pool in other.items() if pool.calibrated}
-    return pools
 
 
 def _full_set(
@@ -311,95 +357,3 @@ def with_ranks(candidates: Candidates, potentials: Potentials, method: EntityMet
     if not method.needs_rank or method.limit is None:
         return candidates
     return replace(candidates, ranks=candidate_ranks(kbest(potentials, method.limit).labels, candidates))
-
-
-def _span_sets(
-    candidates: Candidates,
-    space: LabelSpace,
-    best: Sequence[Span],
-    method: EntityMethod,
-    answering: Mapping[str, LabelPool],
-    alpha: Level,
-    flag_level: float | None,
-) -> tuple[SpanSet, ...]:
-    names = span_labels(space)
-    pools = [answering[name] for name in names]
-    chosen = {(span.start, span.end): space.classes.index(span.label) for span in best}
-    missing = sorted(set(chosen) - set(candidates.keys))
-    if missing:
-        raise InvalidArgument(f"expected the best labeling's spans among the candidates, got none for {missing[0]}")
-    if flag_level is None:
-        kept = candidates.above(method.p_min, extra=chosen)
-        sets, p_values = _label_sets(kept, method, pools, alpha)
-        reported, flagged = flag_spans(kept.starts, kept.ends, sets=sets, best=[chosen.get(key) for key in kept.keys])
-        doubts: Sequence[float | None] = [None] * len(kept.keys)
-        rows = np.flatnonzero(reported)
-    else:
-        kept = _risk_spans(candidates, chosen, flag_level or method.p_min)  # level 0: all the text, few marks
-        classes = [chosen.get(key) for key in kept.keys]
-        each = span_doubts(kept.probabilities, classes)
-        flagged, doubts, rows = each >= flag_level, each.tolist(), np.arange(each.size)
-        sets, p_values = _label_sets(kept, method, pools, alpha)
-        sets |= flagged[:, None] & _rivals(kept.probabilities, classes)
-    result: list[SpanSet] = []
-    for i in rows.tolist():
-        held = [
-            SpanLabel(names[c], float(p_values[i, c]), float(kept.probabilities[i, c]))
-            for c in np.flatnonzero(sets[i]).tolist()
-        ]
-        held.sort(key=lambda label: (-label.p_value, -label.probability))
-        start, end = kept.keys[i]
-        result.append(SpanSet(start, end, tuple(held), bool(flagged[i]), doubts[i]))
-    return tuple(result)
-
-
-def _label_sets(
-    candidates: Candidates, method: EntityMethod, pools: Sequence[LabelPool], alpha: Level
-) -> tuple[Bools, Floats]:
-    """Return which labels are in the set of each span, and their p-values: (S, W + 1) both."""
-    probabilities = candidates.probabilities.reshape(-1, len(pools))
-    outside = np.arange(len(pools)) == len(pools) - 1
-    scores = method.scores(score_spans(probabilities), rank=candidates.ranks, outside=outside)  # (S, W + 1[, 2])
-    inside = [pool.table.contains(scores[:, i], alpha) if pool.calibrated else None for i, pool in enumerate(pools)]
-    p_values = np.column_stack([pool.table.p_values(scores[:, i]) for i, pool in enumerate(pools)])
-    return label_members(probabilities, inside), p_values
-
-
-def _risk_spans(candidates: Candidates, chosen: Mapping[tuple[int, int], int], level: float) -> Candidates:
-    """Return what is reported under flags that control risk: the spans of y(1), and those that a person must see."""
-    classes = [chosen.get(key) for key in candidates.keys]
-    doubts = span_doubts(candidates.probabilities, classes)
-    in_best = np.array([each is not None for each in classes], dtype=np.bool_)
-    flagged = np.flatnonzero(doubts >= level)
-    reported = in_best.copy()
-    reported[flagged] |= shown_marks(
-        candidates.starts[flagged], candidates.ends[flagged], doubts[flagged], in_best[flagged]
-    )
-    return candidates.take(reported)
-
-
-def _rivals(probabilities: Floats, classes: Sequence[int | None]) -> Bools:
-    """Return, for each span, what y(1) says there and the likeliest other label: what a flag asks to decide between."""
-    said = np.array([probabilities.shape[1] - 1 if each is None else each for each in classes], dtype=np.int64)
-    rows = np.arange(said.size)
-    others = probabilities.copy()
-    others[rows, said] = -1.0
-    result = np.zeros(probabilities.shape, dtype=np.bool_)
-    result[rows, said] = True
-    result[rows, np.argmax(others, axis=1) if said.size else said] = True
-    return result
-
-
-def _open_labels(thresholds: Thresholds, pools: Mapping[str, LabelPool], alpha: Level) -> tuple[str, ...]:
-    """Name calibrated classes whose set may include spans that are no candidates."""
-    method = thresholds.entity_method
-    names: list[str] = []
-    for name in thresholds.classes:
-        pool = pools[name]
-        if not pool.calibrated:
-            continue
-        # The most a non-candidate can look like this class: P just below p_min, O taking all the rest.
-        lowest = method.scores(score_spans([[method.p_min, 1.0 - method.p_min]]), rank=1)[0, 0]
-        if bool(pool.table.contains(lowest, alpha)):
-            names.append(name)
-    return tuple(names)

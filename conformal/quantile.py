@@ -7,10 +7,10 @@ Scores are "higher = stranger"; `+inf` is a legal score (a label the model canno
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, floor, lcm
 from typing import Any
 
@@ -193,6 +193,7 @@ class ScoreTable:
     scores: Floats  # (m,) ascending
     above: Integers  # (m + 1,)
     unit: int
+    _known: dict[str, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, scores: npt.ArrayLike) -> ScoreTable:
@@ -240,7 +241,7 @@ class ScoreTable:
         room = mass.size and int(mass[0]) + unit < _INT64_ROOM
         return cls(scores[order], mass.astype(np.int64) if room else mass.astype(object), unit)
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Weight of all calibration scores, in the common unit."""
         return int(self.above[0])
@@ -256,7 +257,9 @@ class ScoreTable:
         With `u`, the least calibration score that no member of the smoothed set exceeds: `+inf` when even a
         label out of reach belongs to it, -inf when nothing does.
         """
-        share = Fraction(1) if u is None else Fraction(float(checked_u(u)))
+        return self._of_level(alpha)[1] if u is None else self._threshold(alpha, Fraction(float(checked_u(u))))
+
+    def _threshold(self, alpha: Level, share: Fraction) -> float:
         limit = floor(exact_level(alpha) * (self.total + self.unit) - share * self.unit)
         # above[] falls; a score just above scores[j - 1] is a member iff above[j] > limit.
         j = self.above.size - 1 - int(np.searchsorted(self.above[::-1], limit, side="right"))
@@ -272,7 +275,7 @@ class ScoreTable:
         given = checked_scores(scores)
         at_least = self.above[np.searchsorted(self.scores, given, side="left")]
         if u is None:
-            return np.asarray(self.unit + at_least >= self._need(alpha), dtype=np.bool_)
+            return np.asarray(self.unit + at_least >= self._of_level(alpha)[0], dtype=np.bool_)
         greater = self.above[np.searchsorted(self.scores, given, side="right")]
         return _exceeds(greater, self.unit + at_least - greater, u, exact_level(alpha) * (self.total + self.unit))
 
@@ -292,9 +295,16 @@ class ScoreTable:
         mass = self.total - self.above[np.searchsorted(self.scores, given, side="right")]
         return np.asarray(mass / max(self.total, 1), dtype=np.float64)
 
-    def _need(self, alpha: Level) -> int:
-        """Return the least whole weight (candidate included) that exceeds `alpha * (total + unit)`."""
-        return floor(exact_level(alpha) * (self.total + self.unit)) + 1
+    def _of_level(self, alpha: Level) -> tuple[int, float]:
+        """Return what a level alone decides, computed once.
+
+        The least whole weight (candidate included) that exceeds `alpha * (total + unit)`, and the threshold.
+        """
+        known = self._known.get(str(alpha))
+        if known is None:
+            need = floor(exact_level(alpha) * (self.total + self.unit)) + 1
+            known = self._known[str(alpha)] = need, self._threshold(alpha, Fraction(1))
+        return known
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,8 +64,8 @@ class Marginals(Protocol):
     def probabilities(self) -> Floats:
         """P_ent of each listed span and class."""
 
-    def of_span(self, start: int, end: int) -> Floats:
-        """P_ent of any span, for every class: (W,)."""
+    def of_spans(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Floats:
+        """P_ent of any spans, for every class: (S, W)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,10 @@ def with_outside(probabilities: npt.ArrayLike) -> Floats:
     sums = given.sum(axis=1)
     if np.isnan(given).any() or np.any(given < 0) or np.any(sums > 1 + _ROUNDING):
         raise InvalidScores("expected probabilities of at least 0 that add up to at most 1 per span, got others")
-    return np.column_stack([given, np.maximum(0.0, 1.0 - sums)])
+    result = np.empty((given.shape[0], given.shape[1] + 1))
+    result[:, :-1] = given
+    np.maximum(0.0, 1.0 - sums, out=result[:, -1])
+    return result
 
 
 def score_spans(probabilities: npt.ArrayLike) -> SpanScores:
@@ -111,7 +114,7 @@ def score_spans(probabilities: npt.ArrayLike) -> SpanScores:
         raise InvalidScores("expected span probabilities without NaN, got NaN")
     class_rank = (given[:, None, :] >= given[:, :, None]).sum(axis=2, dtype=np.int64)  # (S, V)
     running = np.cumsum(-np.sort(-given, axis=1), axis=1)  # (S, V), likeliest first
-    return SpanScores(given, np.take_along_axis(running, class_rank - 1, axis=1), class_rank)
+    return SpanScores(given, running[np.arange(len(given))[:, None], class_rank - 1], class_rank)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +139,8 @@ class Candidates:
             kept |= np.array([key in wanted for key in self.keys], dtype=np.bool_)
         return self if kept.all() else self.take(kept)
 
-    def take(self, kept: Bools) -> Candidates:
-        """Return the spans where `kept` says so."""
+    def take(self, kept: Bools | Ints) -> Candidates:
+        """Return the spans where `kept` says so, or those in these rows."""
         ranks = None if self.ranks is None else self.ranks[kept]
         return Candidates(self.starts[kept], self.ends[kept], self.probabilities[kept], ranks)
 
@@ -155,32 +158,27 @@ def candidate_spans(
     With a `floor` below `p_min` the spans down to it are listed too, for flags (METHODS 11.2); their probabilities are
     those of the listing, without classes that it leaves out. `Candidates.above` tells the two apart again.
     """
-    W = len(space.classes)
-    listed: dict[tuple[int, int], Floats] = {}
-    for start, end, w, probability in zip(
-        marginals.starts.tolist(),
-        marginals.ends.tolist(),
-        marginals.classes.tolist(),
-        marginals.probabilities.tolist(),
-        strict=True,
-    ):
-        row = listed.get((start, end))
-        if row is None:
-            row = listed[start, end] = np.zeros(W)
-        row[w] += probability
-    sums = {key: float(row.sum()) for key, row in listed.items()}
-    wanted = {(span.start, span.end) for span in extra}
+    listed = marginals.starts.size
+    every = np.zeros((listed + len(extra), 2), dtype=np.int64)
+    every[:listed, 0], every[:listed, 1] = marginals.starts, marginals.ends
+    if extra:
+        every[listed:] = [(span.start, span.end) for span in extra]
+    # One number for each span, in text order.
+    base = int(every.max(initial=0)) + 1
+    numbers, inverse = np.unique(every[:, 0] * base + every[:, 1], return_inverse=True)
+    starts, ends = numbers // base, numbers % base
+    rows = np.zeros((numbers.size, len(space.classes)))
+    np.add.at(rows, (inverse[:listed], marginals.classes), marginals.probabilities)
+    totals = rows.sum(axis=1)
+    kept = np.zeros(numbers.size, dtype=np.bool_)
+    kept[inverse[listed:]] = True
     # Classes below the listing's floor may lift a span over p_min (by a tenth of it at most: `listing_floor`).
-    near = {key for key, total in sums.items() if total >= 0.9 * p_min}
-    least = p_min if floor is None else min(floor, p_min)
-    rows = {key: marginals.of_span(*key) for key in near | wanted}
-    kept = {key: row for key, row in rows.items() if key in wanted or row.sum() >= least}
+    exact = kept | (totals >= 0.9 * p_min)
     if floor is not None:
-        kept |= {key: listed[key] for key, total in sums.items() if total >= floor and key not in rows}
-    keys = sorted(kept)
-    probabilities = with_outside(np.array([kept[key] for key in keys]).reshape(len(keys), W))
-    starts, ends = np.array(keys, dtype=np.int64).reshape(-1, 2).T
-    return Candidates(starts, ends, probabilities)
+        kept |= ~exact & (totals >= floor)
+    rows[exact] = marginals.of_spans(starts[exact], ends[exact])
+    kept |= exact & (rows.sum(axis=1) >= (p_min if floor is None else min(floor, p_min)))
+    return Candidates(starts[kept], ends[kept], with_outside(rows[kept]))
 
 
 def list_spans(labels: npt.NDArray[np.int16]) -> tuple[Ints, Ints, Ints, Ints]:
@@ -241,6 +239,11 @@ class TopMarginals:
         sums = np.bincount(inverse.ravel(), weights=weights, minlength=len(distinct))
         starts, ends, classes = distinct.T
         return cls(starts, ends, classes, np.minimum(sums, 1.0), len(space.classes))
+
+    def of_spans(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Floats:
+        """Return P_ent of spans for every class: (S, W)."""
+        spans = zip(np.asarray(starts).tolist(), np.asarray(ends).tolist(), strict=True)
+        return np.array([self.of_span(start, end) for start, end in spans]).reshape(-1, self.width)
 
     def of_span(self, start: int, end: int) -> Floats:
         """Return P_ent of one span for every class: (W,)."""

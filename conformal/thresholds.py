@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ from conformal.scores import Method, Tuned
 from conformal.strata import Pool, Strata
 from conformal.subsequence import EntityMethod, Ints, label_group
 from conformal.tuning import drawn_for_tuning, tune_apart, tune_spans
+
+if TYPE_CHECKING:
+    from conformal.class_answers import ClassAnswers
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +79,7 @@ class CellPool:
         """Number of calibration tasks, whether or not they suffice."""
         return self.pool.n
 
-    @property
+    @cached_property
     def unreachable(self) -> float:
         """Share of units, weighted, whose label the model cannot express; above about alpha every set is open."""
         finite = int(np.searchsorted(self.table.scores, np.inf))
@@ -106,6 +110,7 @@ class Thresholds:
     _partitions: dict[frozenset[str], dict[str, Pool]] = field(default_factory=dict, repr=False)
     _pools: dict[Pool, CellPool] = field(default_factory=dict, repr=False)
     _label_pools: dict[str, LabelPool] = field(default_factory=dict, repr=False)
+    answers: dict[tuple[Thresholds | None, str], ClassAnswers] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for array in (*self.cells.values(), *(label.scores for label in self.labels.values())):

@@ -16,7 +16,8 @@ from itertools import islice, pairwise
 
 from conformal.errors import InvalidArgument
 from conformal.labels import Span
-from conformal.prediction import PredictionSet, RankedLabeling, SpanSet
+from conformal.prediction import PredictionSet, RankedLabeling
+from conformal.span_sets import SpanSet
 from conformal.trellis import Potentials
 
 SEVERAL = "several"  # stands for a stratum or a pool where the units of a text have more than one

@@ -32,6 +32,7 @@ NEEDED = {
     "suite": {"test"},
     "coverage": {"test"},
     "bench": {"test", "bench"},
+    "image": {"test"},
     "soak": {"test", "ray"},
 }
 # Programs of .venv/bin that come with an extra; the others come with surespan or with Python.

@@ -11,6 +11,7 @@ from backend.acceptance.evidence import equal_labels
 from backend.acceptance.report import describe_decision
 from backend.acceptance.sending import Sender, keep_tabs, plan
 from backend.acceptance.withdrawal import withdraw
+from backend.documents.document import PlainText
 from backend.domain.records import AcceptanceRecord, JobRecord, ModelRecord, ProjectRecord
 from backend.domain.streams import Order
 from backend.errors import LabelStudioError, StoreConflict
@@ -214,5 +215,6 @@ class _Acceptance:
 
 
 def _as_task(label: BlindLabel, key: str) -> dict[str, Any]:
-    language = {"language": label.language} if label.language else {}
-    return {"id": int(label.task) if label.task.isdigit() else label.task, "data": {key: label.text} | language}
+    """Return a task with the text that is stored, which is plain whatever the project shows."""
+    data = {key: PlainText(label.text or "")} | ({"language": label.language} if label.language else {})
+    return {"id": int(label.task) if label.task.isdigit() else label.task, "data": data}

@@ -19,14 +19,15 @@ def loss_of(best: Iterable[TextSpan], truth: Iterable[TextSpan], *, text: str | 
     >>> loss_of([per], [per, loc], text=None, units=2), loss_of([TextSpan(0, 4, "PER")], [per], text="Ann x", units=1)
     (0.5, 0.0)
     """
-    said, right = ({_trimmed(span, text) for span in spans} for spans in (best, truth))
+    said, right = ({trimmed(span, text) for span in spans} for spans in (best, truth))
     missing, false = len(right - said), len(said - right)
     if units <= 1:
         return float(missing + false > 0)
     return (missing + false) / max(1, len(right) + false)
 
 
-def _trimmed(span: TextSpan, text: str | None) -> TextSpan:
+def trimmed(span: TextSpan, text: str | None) -> TextSpan:
+    """Return a span without the white space at its edges; as it is where it holds nothing else, or without a text."""
     if text is None:
         return span
     inside = text[span.start : span.end]

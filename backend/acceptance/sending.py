@@ -18,6 +18,7 @@ from backend.jobs.context import WorkContext
 from backend.jobs.kinds import queue_reconsider
 from backend.labelstudio.annotations import read_annotation
 from backend.labelstudio.client import LabelStudio
+from backend.labelstudio.payloads import document_in, text_in
 from backend.labelstudio.tabs import ACCEPTED, EVIDENCE_FIRST, accepted_tab, evidence_tab
 from backend.models.views import View
 from backend.store.acceptance import (
@@ -115,7 +116,7 @@ class Sender:
             ours = None if task is None else our_annotation(task, account=self._account, known=each.annotation_id)
             if ours is not None:
                 self.found += 1
-                self._keep(each, ours)
+                self._keep(each, ours, task or {})
             elif (
                 task is not None
                 and is_free(task)
@@ -123,7 +124,7 @@ class Sender:
                 and self._is_same_text(task, records[each.task_id].text_hash)
                 and (best := best_prediction(task, self._view.model_version)) is not None
             ):
-                self._send(each, best)
+                self._send(each, task, best)
             else:
                 self.left += 1
                 self._context.store.run(
@@ -132,7 +133,7 @@ class Sender:
             self._context.heartbeat(done=self.sent + self.found, note=f"{self.sent + self.found} accepted")
         return True
 
-    def _send(self, planned: Planned, best: Json) -> None:
+    def _send(self, planned: Planned, task: Json, best: Json) -> None:
         body = {
             "result": best["result"],
             "unique_id": planned.unique_id,
@@ -158,11 +159,14 @@ class Sender:
                 self._context.store.run(partial(take_back, acceptance_id=self._acceptance.id, task_id=planned.task_id))
                 return
         self.sent += 1
-        self._keep(planned, answer or {})
+        self._keep(planned, answer or {}, task)
 
-    def _keep(self, planned: Planned, annotation: Json) -> None:
+    def _keep(self, planned: Planned, annotation: Json, task: Json) -> None:
         """Write down that the server has it, with the annotation itself: the webhook need not come first, or at all."""
-        record = read_annotation(dict(annotation) | {"unique_id": planned.unique_id}, control=self._view.target.control)
+        target = self._view.target
+        document = document_in(task.get("data"), target.text)
+        said = dict(annotation) | {"unique_id": planned.unique_id}
+        record = read_annotation(said, control=target.control, document=document)
 
         def work(session: Session) -> None:
             name_annotation(session, planned.unique_id, annotation_id=record.annotation_id)
@@ -172,9 +176,9 @@ class Sender:
         self._context.store.run(work)
 
     def _is_same_text(self, task: Json, digest: bytes) -> bool:
-        text = (task.get("data") or {}).get(self._view.target.text.key)
+        text = text_in(task.get("data"), self._view.target.text)
         # A text behind an address is not in the task; what was predicted is what the address held then.
-        return self._view.target.text.is_url or (isinstance(text, str) and text_hash(text) == digest)
+        return self._view.target.text.is_url or (text is not None and text_hash(text) == digest)
 
     def _pick(self, numbers: Sequence[int]) -> dict[int, Json]:
         tasks = self._client.pick_tasks(int(self._project.key), numbers)

@@ -7,7 +7,7 @@ from pathlib import Path
 from backend.prediction.calibration import Calibration
 from backend.prediction.predictor import Predictor
 from backend.prediction.starter import starter_calibration
-from backend.settings import DATABASE_FILE, Settings, database_url
+from backend.settings import DATABASE_FILE, DEFAULT_DATABASE, Settings, database_url
 from backend.tagger.configured import load_configured
 from backend.tagger.model_files import BUNDLED, model_directory
 from backend.tagger.tagger import Tagger
@@ -31,8 +31,7 @@ def local_predictor(settings: Settings) -> Predictor:
 
 def has_database(settings: Settings) -> bool:
     """Whether the database of the settings may have something to say; a file that is not there has not."""
-    default = f"sqlite:///{DATABASE_FILE}"
-    if settings.database_url == default and not Path(DATABASE_FILE).exists():
+    if settings.database_url == DEFAULT_DATABASE and not Path(DATABASE_FILE).exists():
         return False  # said without the library that reads such URLs
     url = database_url(settings.database_url)
     return url.get_backend_name() != "sqlite" or Path(url.database or "").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from backend.settings import Settings, load_settings
 if TYPE_CHECKING:
     from backend.domain.records import ModelRecord, ProjectRecord
     from backend.store import Store
+    from backend.store.disagreements import Disagreement
     from backend.store.queue import QueuedTask
 
 
@@ -52,13 +53,14 @@ def command(
 
     Empty and open sets come first, then the tasks whose best labeling is most likely wrong. Audit tasks appear at
     random positions, without further details. Labelled tasks, those that somebody has open and those that are leased to
-    someone are left out.
+    someone are left out. Tasks that several people labelled differently follow in a list of their own.
 
     Labels made in this order are not a random sample. In a project with another order of tasks, --claim therefore
     asks for --review-order.
     """
-    from backend.review.queue import claim, describe_task, fill_queue, review_queue
+    from backend.review.queue import claim, describe_disagreement, describe_task, fill_queue, review_queue
     from backend.store import open_store
+    from backend.store.disagreements import disagreements
     from backend.store.queue import release_claims
 
     if who is not None and giver is not None:
@@ -74,6 +76,7 @@ def command(
             return
         fill_queue(store)
         tasks: list[QueuedTask] = []
+        differing: list[Disagreement] = []
         if model is not None and who is not None:
             tasks = claim(
                 store,
@@ -96,15 +99,25 @@ def command(
                     limit=limit,
                     evidence_first=evidence_first,
                 )
+        if who is None:
+            with store.read() as session:
+                differing = disagreements(session, project.id, limit=limit)
     if as_json:
-        click.echo(json.dumps({"project": project.uid, "tasks": [describe_task(each) for each in tasks]}))
+        answer: dict[str, Any] = {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
+        if who is None:
+            answer["disagreements"] = [describe_disagreement(each) for each in differing]
+        click.echo(json.dumps(answer))
         return
-    if not tasks:
+    if tasks:
+        click.echo(f"{'task':>10}  {'worth':>7}  {'P(best)':>7}  {'set':>5}  stratum")
+        for each in tasks:
+            click.echo(_line(each))
+    else:
         click.echo("Nothing is waiting: tasks appear once they have predictions and no label.")
-        return
-    click.echo(f"{'task':>10}  {'worth':>7}  {'P(best)':>7}  {'set':>5}  stratum")
-    for each in tasks:
-        click.echo(_line(each))
+    if differing:
+        click.echo("Annotators disagree; a ground truth settles it:")
+        for one in differing:
+            click.echo(f"{one.task:>10}  {one.votes} of {one.voters} say what counts now")
 
 
 def _line(task: QueuedTask) -> str:

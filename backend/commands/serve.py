@@ -15,6 +15,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from backend.commands.errors import reported
+from backend.commands.starting import Starting
 from backend.errors import InvalidSetting
 from backend.logs import configure_logging
 from backend.serving.admission import process_threads
@@ -116,18 +117,22 @@ def _application(settings: Settings, address: str) -> Any:  # noqa: ANN401 - gun
                 if name in self.cfg.settings:
                     self.cfg.set(name, value)
 
-        def load(self) -> Flask:
-            """Make the application inside the worker."""
-            from backend.app import create_app
-
+        def load(self) -> Starting:
+            """Begin to make the application, inside the worker."""
             # A thread that comes back from the disk waits this long for each thread that computes. At Python's own
             # 5 ms, a transaction of a hundred statements beside two busy predictions takes a second.
             sys.setswitchinterval(_SWITCH)
-            app = create_app(settings)
-            start_worker(app, settings)
-            return app
+            return Starting(lambda: _app(settings))
 
     return Application()
+
+
+def _app(settings: Settings) -> Flask:
+    from backend.app import create_app
+
+    app = create_app(settings)
+    start_worker(app, settings)
+    return app
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -178,9 +183,13 @@ def _forget_figures(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 -
 
 
 def _close(server: Any, worker: Any) -> None:  # noqa: ANN401, ARG001 - gunicorn's signature
+    starting = getattr(worker, "wsgi", None)
+    app = starting.made() if isinstance(starting, Starting) else None
+    if app is None:
+        return
     from backend.app import EXTENSION
 
-    extensions = getattr(getattr(worker, "wsgi", None), "extensions", {})
+    extensions = app.extensions
     inside = extensions.get(_WORKER)
     if inside is not None:
         inside.close()

@@ -227,18 +227,22 @@ def _serve(project: str | None, *, others: set[str]) -> None:
             "--serve is used with --project ID alone; what the model starts from is SURESPAN_LEARN_FROM"
         )
     from backend.learning.now import train_now
+    from backend.models.report import LICENCE
     from backend.store import open_store
+    from backend.tagger.model_files import BUNDLED
 
     settings = load_settings()
     screen = Console(stderr=True)
-    with open_store(settings.database_url) as store:
-        result = train_now(store, project, settings=settings, say=lambda line: screen.print(line, highlight=False))
+    with open_store(settings.database_url) as store, screen.status("starting") as status:
+        result = train_now(store, project, settings=settings, say=status.update)
     if "skipped" in result:
         raise click.ClickException(str(result["skipped"]))
     served = "it serves from now on" if result["serves"] else "the model before it goes on"
     screen.print(
         f"{result['model']} learnt from {result['labels']:,} labels; {served}: {result['why']}", highlight=False
     )
+    if result["base"] == BUNDLED:
+        screen.print(f"it {LICENCE}; SURESPAN_LEARN_FROM=nothing does without", highlight=False)
 
 
 def _train(options: dict[str, Any]) -> None:

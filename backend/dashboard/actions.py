@@ -28,16 +28,16 @@ REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN = "refit", "rollback", "sync", "alpha",
 TRAIN = "train"
 ACTIONS = (REFIT, ROLLBACK, SYNC, ALPHA, KEEP, SEEN, ACCEPT, PREVIEW, WITHDRAW, PROMOTED, TRAIN)
 DONE = {
-    REFIT: "A refit is queued: the new version appears below when it is done.",
+    REFIT: "A refit is queued: the new version appears under Labels and thresholds when it is done.",
     ROLLBACK: "The earlier version serves from now on; predictions in Label Studio are being refreshed.",
-    SYNC: "A reconciliation is queued: what it finds appears under Reconciliation.",
+    SYNC: "A reconciliation is queued: what it finds appears under Models and jobs.",
     ALPHA: "Alpha is changed and a refit is queued: sets change when its version serves.",
     KEEP: "The label counts as right and leaves the list; it comes back only if it changes.",
-    ACCEPT: "Acceptance is queued: what it did appears under Jobs and below.",
-    PREVIEW: "The decision is queued: it appears below when it is made.",
+    ACCEPT: "Acceptance is queued: what it did appears under What is left.",
+    PREVIEW: "The decision is queued: it appears under What is left when it is made.",
     WITHDRAW: "Taking back is queued: nothing more is accepted from now on.",
     PROMOTED: "The model is the project's own from now on; labels are being scored under it where that is needed.",
-    TRAIN: "A training is queued: how far it is appears under Models.",
+    TRAIN: "A training is queued: how far it is appears under Models and jobs.",
     SEEN: "The alarm is marked as seen: it stays in the list, and is raised again after a week if its cause persists.",
 }
 _UNKNOWN = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got another action: see the project's page"

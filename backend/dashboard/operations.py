@@ -21,6 +21,7 @@ from backend.monitoring.alarms import ADVICE
 from backend.review.queue import in_review_order, review_queue
 from backend.store.actions import list_actions
 from backend.store.aside import Aside, list_aside
+from backend.store.disagreements import disagreements
 from backend.store.events import inbox_depth, oldest_pending
 from backend.store.jobs import list_jobs
 from backend.store.monitor import DRIFT, list_alarms, list_monitors
@@ -240,6 +241,21 @@ def queue(subject: Subject) -> Figure:
     )
 
 
+def differing(subject: Subject) -> Figure:
+    """Show tasks that annotators labelled differently."""
+    found = disagreements(subject.session, subject.project.id, limit=QUEUE)
+    return Figure(
+        "disagreements",
+        "Annotators disagree",
+        "Tasks that several people labelled differently, whatever was predicted, those labelled first at the front. "
+        "What most of them say counts, of as many the annotation with the lowest number. Mark the right annotation as "
+        "ground truth in Label Studio, and only that counts; do so for all of these tasks, not only for some.",
+        columns("Task", "Say what counts now", "Annotators", count=[1, 2]),
+        tuple((each.task, each.votes, each.voters) for each in found),
+        "Nobody disagrees: no task has two labels that differ.",
+    )
+
+
 def alarms(subject: Subject) -> Figure:
     """Show what the monitors raised, and what to do."""
     raised = list_alarms(subject.session, subject.project.id, limit=ALARMS)
@@ -399,6 +415,7 @@ MAKERS: dict[str, Callable[[Subject], Figure]] = {
     "activations": activations,
     "evidence": evidence,
     "queue": queue,
+    "disagreements": differing,
     "alarms": alarms,
     "drift": drift,
     "jobs": jobs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +14,11 @@ from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
 from backend.acceptance.report import default_wish
-from backend.dashboard import acceptance, coverage, csrf, flag_risk, models, operations, second_looks
+from backend.dashboard import csrf
 from backend.dashboard.actions import DONE, ask, perform
-from backend.dashboard.figures import Figure
-from backend.dashboard.state import guarantee_state, model_card, order_sentence
+from backend.dashboard.pictures import draw_file
+from backend.dashboard.report import write_report
+from backend.dashboard.state import model_card, order_sentence
 from backend.dashboard.subject import (
     PERIOD,
     PERIODS,
@@ -28,6 +28,8 @@ from backend.dashboard.subject import (
     has_starter_of,
     header_of,
 )
+from backend.dashboard.summary import summarise
+from backend.dashboard.tabs import TABS, figures_of, find_tab, make_figure
 from backend.dashboard.tryout import try_text
 from backend.errors import BackendError
 from backend.http.errors import split_message, status_of
@@ -49,33 +51,7 @@ ASSETS = {
     "icon.svg": "image/svg+xml",
 }
 YEAR = 31_536_000
-# The figures of a project's page in order, under the headings of its sections.
-SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("alarms", "Alarms", ("alarms",)),
-    (
-        "coverage",
-        "Is the guarantee holding?",
-        (
-            "coverage-over-time",
-            "coverage-by-language",
-            "coverage-by-length",
-            "coverage-by-class",
-            "coverage-by-guarantee",
-            "coverage-of-shown",
-            "coverage-of-documents",
-        ),
-    ),
-    ("flags", "What may be left alone?", ("flag-promise", "flags")),
-    ("sets", "How large are the sets?", ("set-sizes",)),
-    ("evidence", "What thresholds rest on", ("evidence", "anchoring-gap", "drift")),
-    ("thresholds", "Thresholds", ("thresholds", "pools", "activations")),
-    ("queue", "What to look at next", ("queue",)),
-    ("acceptance", "What nobody needs to open", ("acceptance",)),
-    ("second-looks", "What to look at again", ("second-looks", "second-looks-check")),
-    ("loop", "How the loop runs", ("inbox", "jobs", "reconciliation")),
-    ("models", "Models", ("labels", "learning", "models")),
-    ("actions", "What people did", ("actions",)),
-)
+TAB_COOKIE = "surespan_tab"  # which tab was opened last, so that the next page begins with it
 
 
 def blueprint(service: Service) -> Blueprint:
@@ -93,20 +69,29 @@ def blueprint(service: Service) -> Blueprint:
         return render_template("overview.html", **_overview(service))
 
     @routes.get("/projects/<uid>")
-    def project(uid: str) -> str:
+    def project(uid: str) -> Response:
         with service.reads.read() as session:
             return _project_page(find_subject(service, session, uid, days=_days()))
 
     @routes.get("/projects/<uid>/figures/<name>.csv")
     def figure(uid: str, name: str) -> Response:
         with service.reads.read() as session:
-            maker = _makers().get(name)
-            if maker is None:
-                raise NotFound
-            chosen = maker(find_subject(service, session, uid, days=_days()))
-        response = Response(chosen.as_csv(), content_type="text/csv; charset=utf-8")
-        response.headers["Content-Disposition"] = f'attachment; filename="{chosen.name}.csv"'
-        return response
+            chosen = make_figure(find_subject(service, session, uid, days=_days()), name)
+        return _file(chosen.as_csv(), f"{chosen.name}.csv", "text/csv; charset=utf-8")
+
+    @routes.get("/projects/<uid>/figures/<name>.svg")
+    def picture(uid: str, name: str) -> Response:
+        with service.reads.read() as session:
+            chosen = make_figure(find_subject(service, session, uid, days=_days()), name)
+        if chosen.chart is None or not chosen.rows:
+            raise NotFound
+        return _file(draw_file(chosen), f"{chosen.name}.svg", "image/svg+xml")
+
+    @routes.get("/projects/<uid>/report.html")
+    def report(uid: str) -> Response:
+        with service.reads.read() as session:
+            subject = find_subject(service, session, uid, days=_days())
+            return _file(write_report(subject), f"surespan-{subject.project.key}.html", "text/html; charset=utf-8")
 
     @routes.get("/projects/<uid>/actions/<action>", endpoint="ask")
     def ask_first(uid: str, action: str) -> str:
@@ -154,6 +139,12 @@ def _headers(response: Response) -> Response:
     return csrf.keep(response)
 
 
+def _file(content: str, name: str, kind: str) -> Response:
+    response = Response(content, content_type=kind)
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
 def _who() -> str:
     given = request.authorization
     return (given.username if given is not None and given.username else None) or "someone on this machine"
@@ -164,26 +155,27 @@ def _days() -> int:
     return int(raw) if raw.isdigit() and raw.isascii() and len(raw) < 5 and int(raw) in PERIODS else PERIOD
 
 
-def _makers() -> dict[str, Callable[[Subject], Figure]]:
-    makers = acceptance.MAKERS | coverage.MAKERS | flag_risk.MAKERS | operations.MAKERS
-    return makers | models.MAKERS | second_looks.MAKERS
-
-
-def _project_page(subject: Subject) -> str:
-    makers = _makers()
-    sections = [(anchor, heading, [makers[name](subject) for name in names]) for anchor, heading, names in SECTIONS]
-    return render_template(
-        "project.html",
-        subject=subject,
-        state=guarantee_state(subject),
-        order=order_sentence(subject),
-        card=model_card(subject),
-        sections=sections,
-        periods=PERIODS,
-        wished=default_wish(subject.session, subject.project.id).max_error,
-        standing=sum(row[0] == "active" for row in sections[0][2][0].rows),
-        done=DONE.get(request.args.get("done", "")),
+def _project_page(subject: Subject) -> Response:
+    asked = request.args.get("tab", "")
+    tab = find_tab(asked or request.cookies.get(TAB_COOKIE, ""))
+    page = make_response(
+        render_template(
+            "project.html",
+            subject=subject,
+            summary=summarise(subject),
+            order=order_sentence(subject),
+            card=model_card(subject) if tab.with_model else None,
+            tabs=TABS,
+            chosen=tab,
+            sections=figures_of(subject, tab),
+            periods=PERIODS,
+            wished=default_wish(subject.session, subject.project.id).max_error,
+            done=DONE.get(request.args.get("done", "")),
+        )
     )
+    if asked == tab.name:
+        page.set_cookie(TAB_COOKIE, tab.name, max_age=YEAR, path="/dashboard", httponly=True, samesite="Strict")
+    return page
 
 
 def _overview(service: Service) -> dict[str, Any]:

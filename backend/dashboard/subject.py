@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -20,6 +21,7 @@ from backend.store.judgements import CoverageRow, coverage_rows
 from backend.store.overview import VersionSummary, active_summary
 from backend.store.projects import find_project, lookup_model
 from backend.tagger.identity import ModelHeader
+from backend.worth.report import worth_report
 
 PERIODS = (30, 90, 365)  # days that a page can look back
 PERIOD = 90
@@ -38,6 +40,7 @@ class Subject:
     days: int = PERIOD
     starter: bool = False  # whether the model has a starter calibration, which serves where own labels are too few
     unknown: tuple[str, ...] = ()  # labels of the project that the model does not know
+    measured: dict[str, Any] | None = None  # figures of its worth made just now; else the kept ones are shown
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     @property
@@ -89,6 +92,18 @@ class Subject:
         if self.model is None:
             return []
         return load_cells(self.session, self.project.id, model_id=self.model.id, excluded=True)
+
+    @cached_property
+    def worth(self) -> dict[str, Any]:
+        """What the project's prelabels are worth: the record that was kept, and what comes next."""
+        return worth_report(
+            self.session,
+            self.project,
+            self.model,
+            settings=self.settings,
+            figures=self.measured,
+            cells=self.cells,
+        )
 
 
 def find_subject(service: Service, session: Session, uid: str, *, days: int = PERIOD) -> Subject:

@@ -20,7 +20,14 @@ from backend.demo.errors import DemoError
 from backend.demo.variables import label_studio_variables
 
 LABEL_STUDIO_VERSION = "1.23.2"  # the version that everything here is tested against
-ENVIRONMENT = Path(".surespan") / f"label-studio-{LABEL_STUDIO_VERSION}"
+
+
+def environment_of(version: str) -> Path:
+    """Return where a version is installed, seen from the working directory."""
+    return Path(".surespan") / f"label-studio-{version}"
+
+
+ENVIRONMENT = environment_of(LABEL_STUDIO_VERSION)
 
 DATABASE = "label_studio.sqlite3"
 
@@ -29,13 +36,13 @@ _COMPLETE = "installed.txt"
 Say = Callable[[str], None]
 
 
-def label_studio_command(environment: Path) -> tuple[str, ...] | None:
+def label_studio_command(environment: Path, version: str = LABEL_STUDIO_VERSION) -> tuple[str, ...] | None:
     """Return the command line of a complete installation, or None where there is none.
 
     It names the interpreter, so it works after the directory was moved and however long its path is.
     """
     stamp, script = environment / _COMPLETE, environment / "bin" / "label-studio"
-    if stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == LABEL_STUDIO_VERSION and script.is_file():
+    if stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == version and script.is_file():
         return str(environment.absolute() / "bin" / "python"), str(script.absolute())
     return None
 
@@ -45,7 +52,9 @@ def empty_database(environment: Path) -> Path:
     return environment / "empty" / DATABASE
 
 
-def install_label_studio(environment: Path, *, say: Say, progress: Say) -> tuple[str, ...]:
+def install_label_studio(
+    environment: Path, *, say: Say, progress: Say, version: str = LABEL_STUDIO_VERSION
+) -> tuple[str, ...]:
     """Install Label Studio unless it is there; return its command line.
 
     `say` is called for the few lines worth keeping, `progress` for what changes every second. Two processes that ask
@@ -54,20 +63,19 @@ def install_label_studio(environment: Path, *, say: Say, progress: Say) -> tuple
     Raises:
         DemoError: when the environment cannot be made or the packages cannot be installed, with what pip said last.
     """
-    command = label_studio_command(environment)
+    command = label_studio_command(environment, version)
     if command is not None:
         return command
     environment.parent.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(environment.with_name(environment.name + ".lock")):
-        command = label_studio_command(environment)  # another process may have done it meanwhile
-        return command if command is not None else _install(environment.absolute(), say=say, progress=progress)
+        command = label_studio_command(environment, version)  # another process may have done it meanwhile
+        if command is not None:
+            return command
+        return _install(environment.absolute(), version, say=say, progress=progress)
 
 
-def _install(environment: Path, *, say: Say, progress: Say) -> tuple[str, ...]:
-    say(
-        f"Installing Label Studio {LABEL_STUDIO_VERSION} into {_short(environment)}: about 1 GB, a few minutes. "
-        "This happens once."
-    )
+def _install(environment: Path, version: str, *, say: Say, progress: Say) -> tuple[str, ...]:
+    say(f"Installing Label Studio {version} into {_short(environment)}: about 1 GB, a few minutes. This happens once.")
     progress("making the environment")
     if environment.exists():
         shutil.rmtree(environment)
@@ -89,13 +97,13 @@ def _install(environment: Path, *, say: Say, progress: Say) -> tuple[str, ...]:
 
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
     _run(
-        [*pip, "--progress-bar", "off", "--no-input", f"label-studio=={LABEL_STUDIO_VERSION}"],
+        [*pip, "--progress-bar", "off", "--no-input", f"label-studio=={version}"],
         progress=follow,
         failed="Label Studio could not be installed; is a package index reachable, and is there 1 GB of space?",
     )
     _prepare_database(environment, progress=progress)
-    (environment / _COMPLETE).write_text(LABEL_STUDIO_VERSION + "\n", encoding="utf-8")
-    command = label_studio_command(environment)
+    (environment / _COMPLETE).write_text(version + "\n", encoding="utf-8")
+    command = label_studio_command(environment, version)
     if command is None:
         raise DemoError(
             f"expected the command label-studio in {_short(environment)}, got none: remove it and try again"

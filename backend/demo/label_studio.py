@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,10 +18,19 @@ from backend.demo.variables import Account, label_studio_variables
 START_SECONDS = 300.0
 
 
-def start_label_studio(command: Sequence[str], *, port: int, data: Path, account: Account, log: Path) -> Child:
+def start_label_studio(
+    command: Sequence[str],
+    *,
+    port: int,
+    data: Path,
+    account: Account,
+    log: Path,
+    more: Mapping[str, str] | None = None,
+) -> Child:
     """Start the server on loopback; it is up when `wait_until_up` returns.
 
-    A new data directory begins with a copy of the empty database that the installation made.
+    A new data directory begins with a copy of the empty database that the installation made. `more` are variables that
+    come before ours, say those of another database.
     """
     data.mkdir(parents=True, exist_ok=True)
     database = data / DATABASE
@@ -38,7 +47,7 @@ def start_label_studio(command: Sequence[str], *, port: int, data: Path, account
         ],
         url=f"http://{LOOPBACK}:{port}",
         log=log,
-        environment=label_studio_variables(data.absolute(), base=os.environ, account=account),
+        environment=label_studio_variables(data.absolute(), base=os.environ, account=account) | dict(more or {}),
         directory=data,
     )
 

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+
+LABELS = "labels"  # the kind of a `<Labels>` control, and of its results
+
+
+class Shape(StrEnum):
+    """What a task holds its text as: the tag of the label config that shows it, in small letters."""
+
+    TEXT = "text"
+    DIALOGUE = "paragraphs"
+    PAGE = "hypertext"
 
 
 @dataclass(frozen=True)
 class TextTag:
-    """A `<Text>` of the config: its name, the key of the task's data it shows, and whether that holds a URL."""
+    """What shows a text: its name, the key of the task's data it shows, and whether that holds a URL.
+
+    `text_key` is where a turn of a dialogue has its text; an `inline` page is shown in Label Studio's own.
+    """
 
     name: str
     key: str
     is_url: bool
+    shape: Shape = Shape.TEXT
+    text_key: str = "text"
+    inline: bool = False
 
 
 @dataclass(frozen=True)
 class Flag:
-    """The control that marks a span as doubtful, and its label."""
+    """The control that marks a span as doubtful, its label, and the kind of its results."""
 
     control: str
     value: str
+    kind: str = LABELS
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,8 @@ class Target:
 
     `labels` maps each class of the model that the config has to the label shown. `merged` maps it to the first class
     with the same label, so that labelings which look alike are one. `unknown` are the control's labels that stand for
-    no class: nothing predicts them. Where no label is known the tasks come blank.
+    no class: nothing predicts them. Where no label is known the tasks come blank. `kind` is that of the control's
+    results.
     """
 
     control: str
@@ -39,6 +58,7 @@ class Target:
     flag: Flag | None
     digest: str
     unknown: tuple[str, ...] = ()
+    kind: str = LABELS
 
     @property
     def blank(self) -> bool:

@@ -9,7 +9,7 @@ from backend.drawing.area import ROLES, Area
 
 _WIDTH, _AREA, _LEFT, _RIGHT, _TOP, _BELOW, _ENTRY = 620, 300, 66, 20, 36, 48, 18
 _COLUMNS = 4  # of the legend
-_COLOURS = ("#1f6fb2", "#c25e00", "#6b6f76", "#8e44ad", "#1a7f5a", "#b0306a", "#7a6a00", "#3f51b5")
+COLOURS = ("#1f6fb2", "#c25e00", "#6b6f76", "#8e44ad", "#1a7f5a", "#b0306a", "#7a6a00", "#3f51b5")
 _STYLE = (
     "svg{font:12px system-ui,sans-serif;background:#fff}text{fill:#1b1f23}.axis{fill:#57606a}"
     ".middle{text-anchor:middle}.end{text-anchor:end}.grid{stroke:#d7dbe0}.target{stroke:#1b1f23}"
@@ -61,5 +61,5 @@ def svg_file(area: Area, *, title: str, across: str = "", up: str = "", legend: 
 def _colours() -> str:
     return "".join(
         f".line.{role}{{stroke:{colour}}}.dot.{role}{{fill:{colour}}}"
-        for role, colour in zip(ROLES, _COLOURS, strict=True)
+        for role, colour in zip(ROLES, COLOURS, strict=True)
     )

@@ -25,6 +25,7 @@ from backend.store.jobs import list_jobs, load_job
 from backend.store.judgements import coverage_rows
 from backend.store.projects import find_project, list_projects, lookup_model
 from backend.store.thresholds import active_version, load_thresholds
+from backend.worth.report import worth_report
 
 PREFIX = "/api/v1"
 MAX_LIMIT = 500
@@ -71,6 +72,12 @@ def blueprint(service: Service) -> Blueprint:
             project, model = find_served(service, session, uid)
             base = service.settings.people_url
             return jsonify(looks_report(session, project, model, base=base, limit=limit))
+
+    @routes.get("/projects/<uid>/worth")
+    def worth(uid: str) -> Response:
+        with service.reads.read() as session:
+            project, model = find_served(service, session, uid)
+            return jsonify(worth_report(session, project, model, settings=service.settings))
 
     @routes.get("/jobs")
     def jobs() -> Response:

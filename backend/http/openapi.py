@@ -164,7 +164,7 @@ def _own() -> Schema:
         },
         "/api/v1/queue/claims": {
             "post": _conflicting(
-                _post("Leases the next tasks to an annotator; nobody else gets them in the meantime.", claim, _QUEUE)
+                _post("Leases the next tasks to an annotator; nobody else gets them in the meantime.", claim, _CLAIMED)
             ),
             "delete": _get(
                 "Gives back what an annotator has leased.",
@@ -186,6 +186,13 @@ def _own() -> Schema:
                     check=_list(_OBJECT),
                 ),
                 [uid, limit],
+            )
+        },
+        "/api/v1/projects/{uid}/worth": {
+            "get": _get(
+                "What prelabels are worth: how good they are, what they saved, what is left, what comes next.",
+                _object(["project", "milestones"], project=_TEXT, milestones=_list(_OBJECT)),
+                [uid],
             )
         },
         "/api/v1/projects/{uid}/acceptance": {
@@ -417,7 +424,14 @@ _MODEL = _object(
     retired_at={"type": "string", "nullable": True},
     can_serve={"type": "boolean"},
 )
-_QUEUE = _object(["project", "tasks"], project=_TEXT, tasks=_list(_QUEUED))
+_DISAGREEMENT = _object(["task", "reason", "votes", "voters"], task=_TEXT, reason=_TEXT, votes=_WHOLE, voters=_WHOLE)
+_CLAIMED = _object(["project", "tasks"], project=_TEXT, tasks=_list(_QUEUED))
+_QUEUE = _object(
+    ["project", "tasks", "disagreements"],
+    project=_TEXT,
+    tasks=_list(_QUEUED),
+    disagreements=_list(_DISAGREEMENT),
+)
 _JOB = _object(
     ["id", "kind", "key", "state"],
     id=_WHOLE,

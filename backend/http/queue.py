@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 from backend.http.api import MAX_LIMIT, PREFIX, find_served, read_limit
 from backend.http.bodies import read_json
 from backend.labelstudio.payloads import MAX_PROJECT, InvalidPayload, describe_kind, kind_of
-from backend.review.queue import LONGEST, claim, describe_task, review_queue
+from backend.review.queue import LONGEST, claim, describe_disagreement, describe_task, review_queue
 from backend.serving.service import Service
+from backend.store.disagreements import disagreements
 from backend.store.queue import NAME, release_claims
 
 LONGEST_MINUTES = LONGEST.total_seconds() / 60
@@ -65,7 +66,12 @@ def _queue(service: Service, uid: str) -> dict[str, Any]:
                 evidence_first=request.args.get("evidence_first") == "true",
             )
         )
-    return {"project": project.uid, "tasks": [describe_task(each) for each in tasks]}
+        differing = disagreements(session, project.id, limit=limit)
+    return {
+        "project": project.uid,
+        "tasks": [describe_task(each) for each in tasks],
+        "disagreements": [describe_disagreement(each) for each in differing],
+    }
 
 
 def _claim(service: Service) -> dict[str, Any]:

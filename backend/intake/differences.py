@@ -10,7 +10,7 @@ from typing import Any
 from backend.domain.target import TextTag
 from backend.domain.text import text_hash
 from backend.labelstudio.client import Json
-from backend.labelstudio.payloads import is_url, read_moment
+from backend.labelstudio.payloads import read_moment, text_in
 from backend.store.reconcile import KnownAnnotation, KnownTask, Waiting
 
 # What the inbox gets of a task: its predictions and annotations are large, and the events have their own.
@@ -142,8 +142,8 @@ def _compare_gone(
 def _compare_task(
     task: Json, frame: Frame, known: Sequence[KnownTask], waiting: Waiting, differences: Differences
 ) -> None:
-    text = None if frame.text is None else task["data"].get(frame.text.key)
-    if not known or not isinstance(text, str) or frame.text is None or is_url(text, frame.text):
+    text = None if frame.text is None or not known else text_in(task["data"], frame.text)
+    if text is None:
         return  # never shown and never labelled, or its text is not here to compare
     created = read_moment(task["created_at"])
     others = [each for each in known if each.created_at is not None and each.created_at < created]

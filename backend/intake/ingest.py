@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from backend.calibration.order import record_sampling
+from backend.documents.document import Document, UnreadableDocument
 from backend.domain.records import AnnotationRecord, Draw, EventRecord, LabelChange, ProjectRecord, TaskRecord
 from backend.domain.streams import draw_unshown
 from backend.domain.target import Target, TextTag
@@ -29,11 +30,12 @@ from backend.labelstudio.payloads import (
     START_TRAINING,
     InvalidPayload,
     describe_kind,
-    is_url,
+    document_in,
     join_uid,
     kind_of,
     read_tasks,
     read_time,
+    text_in,
 )
 from backend.store.acceptance import is_accepted, name_annotation
 from backend.store.batches import NewTask, ensure_tasks
@@ -82,7 +84,7 @@ class Ingest:
         ours = self._label_control(session, project)
         if ours is None:
             return EventOutcome.SKIPPED
-        record = read_annotation(annotations, control=ours.name)
+        record = read_annotation(annotations, control=ours.name, document=_shown(tasks, ours.text))
         task = self._task(session, project, ours, tasks, annotations or {})
         record = mark_accepted(session, project, record, task=task.external_id)
         for change in record_annotation(session, task.id, record, event_id=event.id):
@@ -112,8 +114,8 @@ class Ingest:
             return EventOutcome.SKIPPED
         fresh = []
         for task in read_tasks(items):
-            text = None if task is None or task.data is None else task.data.get(ours.text.key)
-            if task is not None and task.id and isinstance(text, str) and not is_url(text, ours.text):
+            text = None if task is None else text_in(task.data, ours.text)
+            if task is not None and task.id and text is not None:
                 fresh.append(NewTask(task.id, text, language=task.language, created_at=task.created_at))
         # Nothing is drawn yet: that is done when a task is first shown, by the order in force then.
         ensure_tasks(session, project.id, fresh)
@@ -193,12 +195,14 @@ class Ingest:
         (read,) = read_tasks([task])
         if read is None or not read.id:
             raise InvalidPayload("the task of an annotation as an object with 'id'", describe_kind(task))
-        text = (read.data or {}).get(ours.text.key)
-        if not isinstance(text, str) or is_url(text, ours.text):
+        text = text_in(read.data, ours.text)
+        if text is None:
             versions = list_task_versions(session, project.id, external_id=read.id)
             if not versions:
                 raise InvalidPayload(f"the task's text under {ours.text.key!r}", "none, and the task is not known")
-            return versions[-1]
+            # What an address held when the task was shown: the newest version that has the words of the regions.
+            fits = [each for each in versions if each.text is not None and matches_text(annotation, each.text)]
+            return (fits or versions)[-1]
         if not matches_text(annotation, text):
             # The text was edited after this annotation was made: it belongs to the text that it was made on.
             versions = list_task_versions(session, project.id, external_id=read.id)
@@ -284,6 +288,15 @@ def mark_accepted(
     if ours and annotation.unique_id is not None:
         name_annotation(session, annotation.unique_id, annotation_id=annotation.annotation_id)
     return replace(annotation, accepted=True) if ours else annotation
+
+
+def _shown(task: object, tag: TextTag) -> Document:
+    """Return what the task of an annotation shows, where positions cannot be read without it."""
+    (read,) = read_tasks([task])
+    try:
+        return document_in(None if read is None else read.data, tag)
+    except UnreadableDocument as error:
+        raise InvalidPayload(f"what the task shows under {tag.key!r}", str(error)) from None
 
 
 def _drawn(session: Session, project: ProjectRecord, task: TaskRecord) -> Draw | None:

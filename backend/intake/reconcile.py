@@ -15,6 +15,7 @@ from backend.domain.records import JobRecord, ProjectRecord
 from backend.domain.target import TextTag
 from backend.errors import InvalidLabelConfig, LabelStudioError
 from backend.intake.differences import Counts, Differences, Frame, compare, keys_of
+from backend.intake.webhook import keep_switched_on
 from backend.jobs.context import WorkContext
 from backend.jobs.kinds import queue_publish
 from backend.labelstudio.annotations import control_of
@@ -81,6 +82,7 @@ def run_sync(context: WorkContext, job: JobRecord) -> dict[str, Any]:
         context.heartbeat(done=counts.looked_at, note=f"{counts.brought_in} brought in, {counts.deleted} deleted")
 
     with client:
+        switched_on = keep_switched_on(context.store, client, project)
         synced = sync_project(
             context.store,
             client,
@@ -90,7 +92,7 @@ def run_sync(context: WorkContext, job: JobRecord) -> dict[str, Any]:
             full=bool(job.payload.get("full")),
             progress=report,
         )
-    return synced.as_dict()
+    return synced.as_dict() | {"webhook_switched_on": switched_on}
 
 
 def sync_project(

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     ACCEPT = "accept"  # decide which tasks nobody needs to open, and accept them
     WITHDRAW = "withdraw"  # take back what was accepted and nobody has touched
     TRAIN = "train"  # train a model from a project's labels, in a process of its own
+    WORTH = "worth"  # measure how good prelabels are, what they saved and what is left
     RECONSIDER = "reconsider"  # decide again which of a project's rows may calibrate
 
 
@@ -51,6 +52,11 @@ def queue_rescore(session: Session, project: ProjectRecord, *, model: str) -> in
 def queue_second_looks(session: Session, project: ProjectRecord) -> int:
     """Ask that labels that came since be judged and the list of second looks made again; returns the id of the job."""
     return _queue(session, Kind.SECOND_LOOKS, project)
+
+
+def queue_worth(session: Session, project: ProjectRecord) -> int:
+    """Ask that it be measured what the project's prelabels are worth; returns the id of the job."""
+    return _queue(session, Kind.WORTH, project)
 
 
 def queue_sync(session: Session, project: ProjectRecord) -> int:
@@ -84,9 +90,12 @@ def queue_withdraw(session: Session, project: ProjectRecord, *, reason: str) -> 
     return _queue(session, Kind.WITHDRAW, project, reason=reason)
 
 
-def queue_train(session: Session, project: ProjectRecord, *, who: str) -> int:
-    """Ask that a model be trained from the project's labels; `who` is kept with it. Returns the id of the job."""
-    return _queue(session, Kind.TRAIN, project, who=who)
+def queue_train(session: Session, project: ProjectRecord, *, who: str, labels: int = 0) -> int:
+    """Ask that a model be trained from the project's labels; returns the id of the job.
+
+    `who` is kept with it, and where it was due by their number how many `labels` there were.
+    """
+    return _queue(session, Kind.TRAIN, project, who=who, labels=str(labels))
 
 
 def is_pending(session: Session, kind: Kind, project: ProjectRecord) -> bool:

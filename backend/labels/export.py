@@ -41,7 +41,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class TaskNames:
-    """What a project's label config calls the control of its entities, the text, and the key of the task's data."""
+    """What a project's label config calls the control of its entities, the text, and the key of the task's data.
+
+    What was stored of a dialogue or a page is its plain text, which its own tag cannot show: such tasks are written
+    for a `<Text>` with these names.
+    """
 
     control: str = "label"
     object: str = "text"

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from backend.documents.document import ANY_TEXT, Document, read_offset
 from backend.domain.records import AnnotationRecord, TextSpan
-from backend.domain.target import Target
+from backend.domain.target import LABELS, Target
 from backend.labelstudio.config import LabelConfig
 from backend.labelstudio.payloads import InvalidPayload, describe_kind, kind_of, read_time
 
@@ -20,8 +21,8 @@ MAX_LABEL = 100  # characters that a calibration row keeps
 _MAX_ID = 2**63 - 1
 
 
-def read_annotation(annotation: object, *, control: str) -> AnnotationRecord:
-    """Read one annotation object; spans are the results of `control`.
+def read_annotation(annotation: object, *, control: str, document: Document = ANY_TEXT) -> AnnotationRecord:
+    """Read one annotation object; spans are the results of `control`, in characters of the document's plain text.
 
     An annotation without any is a labeling too: the text has no entity. A region that carries several labels says
     several things about the same characters, and a region with none says nothing.
@@ -50,7 +51,7 @@ def read_annotation(annotation: object, *, control: str) -> AnnotationRecord:
     return AnnotationRecord(
         annotation_id=read_id(annotation, "id"),
         updated_at=updated,
-        spans=tuple(sorted({span for region in regions for span in _spans(region, control)})),
+        spans=tuple(sorted({span for region in regions for span in _spans(region, control, document)})),
         was_cancelled=annotation.get("was_cancelled") is True,
         ground_truth=annotation.get("ground_truth") is True,
         bulk=is_bulk(annotation),
@@ -108,7 +109,7 @@ def matches_text(annotation: Mapping[str, Any], text: str) -> bool:
         value = region.get("value") if isinstance(region, dict) else None
         if not isinstance(value, dict):
             continue
-        said, start, end = value.get("text"), _offset(value.get("start")), _offset(value.get("end"))
+        said, start, end = value.get("text"), read_offset(value.get("start")), read_offset(value.get("end"))
         if not isinstance(said, str) or start is None or end is None:
             continue
         if "".join(said.split()) != "".join(text[start:end].split()):
@@ -135,33 +136,33 @@ def _region(region: object) -> Mapping[str, Any]:
     return region
 
 
-def _spans(region: Mapping[str, Any], control: str) -> Iterable[TextSpan]:
+def labels_of(region: Mapping[str, Any]) -> object:
+    """Return what stands where a region's labels are: under the name of its kind, `labels` if nothing does."""
+    value, kind = region["value"], region.get("type")
+    return value.get(kind if isinstance(kind, str) and kind in value else LABELS, [])
+
+
+def _spans(region: Mapping[str, Any], control: str, document: Document) -> Iterable[TextSpan]:
     if region.get("from_name") != control:
         return
     value = region.get("value")
     if not isinstance(value, dict):
         raise InvalidPayload("an object under 'value' of a region", kind_of(region, "value"))
-    labels = value.get("labels", [])
+    labels = labels_of(region)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise InvalidPayload("a list of texts under 'labels' of a region", kind_of(value, "labels"))
-    start, end = _offset(value.get("start")), _offset(value.get("end"))
-    if start is None or end is None or start > end:
+    found = document.find(value)
+    if found is None and document is ANY_TEXT:
         raise InvalidPayload("'start' and 'end' of a region, in characters and in this order", "something else")
+    if found is None:
+        raise InvalidPayload("a region at a place that the task has, with the words that stand there", "another")
     for label in labels:
-        yield TextSpan(start, end, _storable(label))
+        yield TextSpan(*found, _storable(label))
 
 
 def _storable(label: str) -> str:
     clean = label.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     return clean[:MAX_LABEL]
-
-
-def _offset(value: object) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        return None
-    return value
 
 
 def _origin(region: Mapping[str, Any]) -> str:

@@ -129,6 +129,10 @@ class LabelStudio:
         answer: Json = self.http.call("PATCH", f"/api/webhooks/{number}/", body=body)
         return answer
 
+    def switch_on_webhook(self, number: int, *, url: str) -> None:
+        """Have a webhook send again; its address goes along, because the server checks it before it stores."""
+        self.http.call("PATCH", f"/api/webhooks/{number}/", body={"url": url, "is_active": True})
+
     def delete_webhook(self, number: int) -> None:
         """Remove a webhook."""
         self.http.call("DELETE", f"/api/webhooks/{number}/")

@@ -15,10 +15,17 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from backend.domain.label_names import usable_names
-from backend.domain.target import Flag, Target, TextTag
+from backend.domain.target import LABELS, Flag, Shape, Target, TextTag
 from backend.errors import InvalidLabelConfig
 
 MAX_CONFIG = 1_000_000  # characters; the largest of Label Studio's own templates has about 20,000
+
+# The kinds of controls, by their tags in small letters, and what each may be over.
+_KINDS = {
+    LABELS: frozenset(Shape),
+    "hypertextlabels": frozenset({Shape.PAGE}),
+    "paragraphlabels": frozenset({Shape.DIALOGUE}),
+}
 
 _REVIEW = {"needs review", "review", "to review", "needs a review", "please review", "check", "doubtful", "flagged"}
 _FLAG_NAMES = {"flag", "flags", "review", "needs review"}
@@ -46,11 +53,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Control:
-    """A `<Labels>` over one text."""
+    """A `<Labels>`, `<ParagraphLabels>` or `<HyperTextLabels>` over one text."""
 
     name: str
     text: TextTag
     options: tuple[Option, ...]
+    kind: str = LABELS
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class LabelConfig:
         if control is not None and not usable:
             names = ", ".join(each.name for each in self.controls) or "none"
             raise InvalidLabelConfig(
-                f"expected a Labels control over a Text named {control!r} (SURESPAN_LABELS_CONTROL), got: {names}"
+                f"expected a Labels control over a text named {control!r} (SURESPAN_LABELS_CONTROL), got: {names}"
             )
         for each in usable:
             labels = match_labels(each.options, classes)
@@ -81,8 +89,8 @@ class LabelConfig:
                 return self._target(each, labels, classes)
         if not usable:
             raise InvalidLabelConfig(
-                "expected a Labels control over a Text whose value is a key of the tasks ($text), got a label config "
-                "without one: add it in the project's labeling settings"
+                "expected a Labels control over a Text, Paragraphs or HyperText whose value is a key of the tasks "
+                "($text), got a label config without one: add it in the project's labeling settings"
             )
         people = [each for each in usable if not _is_flag(each)] or usable
         return self._target(next((each for each in people if each.options), people[0]), {}, classes)
@@ -94,7 +102,9 @@ class LabelConfig:
         merged = {name: first[label] for name, label in labels.items()}
         known = set(labels.values())
         unknown = usable_names(option.value for option in chosen.options if option.value not in known)
-        return Target(chosen.name, chosen.text, labels, merged, self._flag(chosen, classes), self.digest, unknown)
+        return Target(
+            chosen.name, chosen.text, labels, merged, self._flag(chosen, classes), self.digest, unknown, chosen.kind
+        )
 
     def _flag(self, chosen: Control, classes: Sequence[str]) -> Flag | None:
         for each in self.controls:
@@ -102,7 +112,7 @@ class LabelConfig:
                 continue
             for option in each.options:
                 if _marks_doubt(each, option):
-                    return Flag(each.name, option.value)
+                    return Flag(each.name, option.value, each.kind)
         return None
 
 
@@ -128,12 +138,12 @@ def parse_config(xml: str) -> LabelConfig:
         raise InvalidLabelConfig(f"expected well-formed XML, got an error at line {line}, column {column}") from None
     except (ValueError, LookupError):
         raise InvalidLabelConfig("expected well-formed XML, got characters that XML cannot hold") from None
-    texts = {tag.name: tag for tag in map(_text_tag, _named(root, "text")) if tag is not None}
+    texts = {tag.name: tag for tag in map(_text_tag, _named(root, *Shape)) if tag is not None}
     controls = [
-        Control(element.get("name", ""), texts[target], _options(element))
-        for element in _named(root, "labels")
+        Control(element.get("name", ""), texts[target], _options(element), kind)
+        for element in _named(root, *_KINDS)
         for target in _targets(element)
-        if target in texts
+        if target in texts and texts[target].shape in _KINDS[(kind := element.tag.lower())]
     ]
     digest = hashlib.sha256(xml.encode("utf-8", "surrogatepass")).hexdigest()
     return LabelConfig(tuple(controls), digest)
@@ -182,15 +192,22 @@ def _is_flag(control: Control) -> bool:
     return bool(control.options) and all(_marks_doubt(control, option) for option in control.options)
 
 
-def _named(root: Element, tag: str) -> Iterable[Element]:
-    return (each for each in root.iter() if isinstance(each.tag, str) and each.tag.lower() == tag and each.get("name"))
+def _named(root: Element, *tags: str) -> Iterable[Element]:
+    return (each for each in root.iter() if isinstance(each.tag, str) and each.tag.lower() in tags and each.get("name"))
 
 
 def _text_tag(element: Element) -> TextTag | None:
     value = element.get("value", "")
     if not value.startswith("$") or len(value) < 2:
         return None  # a fixed text is the same in every task: nothing to predict
-    return TextTag(element.get("name", ""), value[1:], element.get("valueType", "").lower() == "url")
+    said = {name.lower(): given for name, given in element.attrib.items()}
+    shape, is_url = Shape(element.tag.lower()), said.get("valuetype", "").lower() == "url"
+    if shape is not Shape.TEXT and is_url:
+        return None  # positions in what a URL holds cannot be told from an annotation alone
+    if said.get("encoding", "none") != "none" or said.get("contextscroll", "false").lower() == "true":
+        return None  # the editor shows something else than what the task holds, or in another order
+    inline = said.get("inline", "false").lower() == "true"
+    return TextTag(element.get("name", ""), value[1:], is_url, shape, said.get("textkey", "text"), inline)
 
 
 def _targets(element: Element) -> list[str]:

@@ -43,9 +43,9 @@ def add_flag(xml: str, target: Target) -> str:
         margin = re.search(rb"[ \t]*$", source[: offsets.labels_start])
         indent = (margin.group() if margin else b"").decode()
         control = (
-            f'\n{indent}<Labels name="{name}" toName="{target.text.name}">'
+            f'\n{indent}<{offsets.tag} name="{name}" toName="{target.text.name}">'
             f'\n{indent}  <Label value="{FLAG_LABEL}" background="{AMBER}"/>'
-            f"\n{indent}</Labels>"
+            f"\n{indent}</{offsets.tag}>"
         )
         edits.append((offsets.labels_end, control.encode()))
     for offset, piece in sorted(edits, reverse=True):
@@ -102,6 +102,7 @@ class _Offsets:
         self.names: set[str] = set()
         self.labels_start = self.labels_end = self.text_tag = -1
         self.shows_labels = False
+        self.tag = ""  # of the control that predictions fill
 
 
 def _find(xml: str, target: Target) -> _Offsets:
@@ -114,11 +115,11 @@ def _find(xml: str, target: Target) -> _Offsets:
     def start(tag: str, attributes: dict[str, str]) -> None:
         name = attributes.get("name", "")
         offsets.names.add(name)
-        chosen = tag.lower() == "labels" and name == target.control and offsets.labels_start < 0
+        chosen = tag.lower() == target.kind and name == target.control and offsets.labels_start < 0
         if chosen:
-            offsets.labels_start = parser.CurrentByteIndex
+            offsets.labels_start, offsets.tag = parser.CurrentByteIndex, tag
         open_tags.append(chosen)
-        if tag.lower() == "text" and name == target.text.name and offsets.text_tag < 0:
+        if tag.lower() == target.text.shape and name == target.text.name and offsets.text_tag < 0:
             offsets.text_tag = parser.CurrentByteIndex + 1 + len(tag.encode())
             # Whatever its author says about labels in the text, on or off, stays.
             offsets.shows_labels = any(key.lower() == "showlabels" for key in attributes)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
+from backend.documents.document import Document
 from backend.domain.records import TextSpan
 from backend.domain.target import Target
+from backend.labelstudio.annotations import labels_of
 from backend.labelstudio.payloads import TaskIn
 
 _UNTOUCHED = "prediction"
@@ -25,7 +27,9 @@ class Given:
     present: frozenset[TextSpan]
 
 
-def read_given(regions: Iterable[Mapping[str, Any]], task: TaskIn, *, target: Target, model_version: str) -> Given:
+def read_given(
+    regions: Iterable[Mapping[str, Any]], task: TaskIn, document: Document, *, target: Target, model_version: str
+) -> Given:
     """Sort the regions that came with the request.
 
     What an annotator drew or changed is fixed. What stands as it was predicted is not: the model may change its mind
@@ -36,7 +40,7 @@ def read_given(regions: Iterable[Mapping[str, Any]], task: TaskIn, *, target: Ta
     present: set[TextSpan] = set()
     from_prediction = False
     for region in regions:
-        span = _span(region, target)
+        span = _span(region, document, target)
         origin = region.get("origin")
         from_prediction |= isinstance(origin, str) and origin.startswith(_UNTOUCHED)
         if span is None:
@@ -48,22 +52,16 @@ def read_given(regions: Iterable[Mapping[str, Any]], task: TaskIn, *, target: Ta
         for prediction in task.predictions:
             result = prediction.get("result")
             if prediction.get("model_version") == model_version and isinstance(result, list):
-                shown = (_span(region, target) for region in result if isinstance(region, dict))
+                shown = (_span(region, document, target) for region in result if isinstance(region, dict))
                 present.update(span for span in shown if span is not None)
     return Given(tuple(fixed), frozenset(present))
 
 
-def _span(region: Mapping[str, Any], target: Target) -> TextSpan | None:
+def _span(region: Mapping[str, Any], document: Document, target: Target) -> TextSpan | None:
     value = region.get("value")
     if region.get("from_name") != target.control or not isinstance(value, dict):
         return None
-    start, end, labels = value.get("start"), value.get("end"), value.get("labels")
-    if not _is_offset(start) or not _is_offset(end) or not isinstance(labels, list) or not labels:
+    found, labels = document.find(value), labels_of(region)
+    if found is None or found[0] == found[1] or not isinstance(labels, list) or not labels:
         return None
-    if not isinstance(labels[0], str) or not 0 <= start < end:
-        return None
-    return TextSpan(start, end, target.class_of(labels[0]) or labels[0])
-
-
-def _is_offset(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return TextSpan(*found, target.class_of(labels[0]) or labels[0]) if isinstance(labels[0], str) else None

@@ -13,12 +13,15 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from backend.domain.target import TextTag
+from backend.documents.document import ANY_TEXT, Document, PlainText, UnreadableDocument
+from backend.documents.reading import length_of, read_document
+from backend.domain.target import Shape, TextTag
 from backend.domain.text import plain
 from backend.errors import BackendError
 
 MAX_TASK_ID = 200
 MAX_PROJECT = 100
+_MARKUP = 10  # times the longest text that a page may have with its markup
 
 
 class InvalidPayload(BackendError):
@@ -36,8 +39,10 @@ class Unpredictable(StrEnum):
     NO_DATA = "the task has no data"
     MISSING_KEY = "the task's data lacks the key that the label config shows"
     NOT_TEXT = "the value is not a text"
+    UNREADABLE = "what the editor shows of the value is not certain"
     URL = "the value is a URL and its host is not allowed by SURESPAN_TASK_HOSTS"
-    FETCH_FAILED = "the value is a URL that could not be fetched"
+    FETCH_FAILED = "the value is a URL that gave no text in time"
+    PRIVATE = "the value is a URL whose host lies at a private address (SURESPAN_TASK_HOSTS_PRIVATE)"
     TOO_LONG = "the text is longer than SURESPAN_MAX_TEXT"
     FAILED = "the prediction failed"
 
@@ -138,8 +143,14 @@ def read_tasks(tasks: Sequence[object]) -> tuple[TaskIn | None, ...]:
     return tuple(_task(task) for task in tasks)
 
 
-def read_text(task: TaskIn | None, tag: TextTag, *, max_text: int) -> str | Unpredictable:
-    """Return the text of a task under a label config's `<Text>`, or why there is none; URLs are told, not followed."""
+def read_shown(task: TaskIn | None, tag: TextTag, *, max_text: int) -> Document | Unpredictable:
+    """Return what a task shows under a tag of its label config, or why there is nothing to predict.
+
+    URLs are told, not followed.
+
+    Raises:
+        UnreadableDocument: with more than `Unpredictable.UNREADABLE` says.
+    """
     if task is None:
         return Unpredictable.NOT_AN_OBJECT
     if task.data is None:
@@ -147,11 +158,49 @@ def read_text(task: TaskIn | None, tag: TextTag, *, max_text: int) -> str | Unpr
     value = task.data.get(tag.key)
     if value is None:
         return Unpredictable.MISSING_KEY
-    if not isinstance(value, str):
+    if not isinstance(value, list if tag.shape is Shape.DIALOGUE else str) and not isinstance(value, PlainText):
         return Unpredictable.NOT_TEXT
-    if is_url(value, tag):
+    if isinstance(value, str) and is_url(value, tag):
         return Unpredictable.URL
-    return value if len(value) <= max_text else Unpredictable.TOO_LONG
+    if length_of(value, tag) > _MARKUP * max_text:
+        return Unpredictable.TOO_LONG
+    document = read_document(value, tag)
+    return document if len(document.text) <= max_text else Unpredictable.TOO_LONG
+
+
+def read_text(task: TaskIn | None, tag: TextTag, *, max_text: int) -> str | Unpredictable:
+    """Return the text of a task under a tag of its label config, or why there is none; URLs are told, not followed."""
+    try:
+        shown = read_shown(task, tag, max_text=max_text)
+    except UnreadableDocument:
+        return Unpredictable.UNREADABLE
+    return shown if isinstance(shown, Unpredictable) else shown.text
+
+
+def text_in(data: Mapping[str, Any] | None, tag: TextTag) -> str | None:
+    """Return the text that a task's data holds itself, however long; None where there is none, or an address of one."""
+    value = (data or {}).get(tag.key)
+    if isinstance(value, str) and is_url(value, tag):
+        return None
+    try:
+        return read_document(value, tag).text
+    except UnreadableDocument:
+        return None
+
+
+def document_in(data: Mapping[str, Any] | None, tag: TextTag) -> Document:
+    """Return what the positions of an annotation refer to; those of a plain text need none of it.
+
+    Raises:
+        UnreadableDocument: when the task's data holds nothing that can be read.
+    """
+    return ANY_TEXT if tag.shape is Shape.TEXT else read_document((data or {}).get(tag.key), tag)
+
+
+def url_of(task: TaskIn | None, tag: TextTag) -> str | None:
+    """Return the address of a task's text, where that is what the task holds and positions need no more than a text."""
+    value = None if task is None or task.data is None or tag.shape is not Shape.TEXT else task.data.get(tag.key)
+    return value if isinstance(value, str) and is_url(value, tag) else None
 
 
 def is_url(value: str, tag: TextTag) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from backend.documents.document import Document
 from backend.domain.flag_rule import FlagPromise
 from backend.domain.ranked import Labeling
 from backend.domain.records import TextSpan
@@ -25,7 +26,7 @@ Result = dict[str, Any]
 
 
 def render(
-    answer: Answer, text: str, *, target: Target, project: str, task: str, same: Sequence[SameWords] = ()
+    answer: Answer, document: Document, *, target: Target, project: str, task: str, same: Sequence[SameWords] = ()
 ) -> list[Result]:
     """Return the predictions of a task in the order that Label Studio wants them: rank 1 last.
 
@@ -35,22 +36,24 @@ def render(
         {
             "model_version": ranked_version(answer.model_version, labeling.rank),
             "score": answer.priority_of_rank(labeling),
-            "result": _results(answer, labeling, text, target=target, project=project, task=task),
+            "result": _results(answer, labeling, document, target=target, project=project, task=task),
         }
         for labeling in reversed(answer.labelings)
     ]
     if not same:
         return ranked
-    best = [
-        _label(span, text, target=target, region=_region(project, task, span.start, span.end, _SAME_WORDS))
+    placed = [
+        (span.start, _label(span, document, target=target, region=_region(project, task, *span[:2], _SAME_WORDS)))
         for span in answer.best.spans
+    ]
+    placed += [
+        (each.span.start, result)
+        for each, result in zip(same, _same(same, document, target=target, project=project, task=task), strict=True)
     ]
     added = {
         "model_version": same_words_version(answer.model_version),
         "score": ranked[0]["score"] / 2,
-        "result": sorted(
-            best + _same(same, text, target=target, project=project, task=task), key=lambda each: each["value"]["start"]
-        ),
+        "result": [result for _, result in sorted(placed, key=lambda each: each[0])],
     }
     return [added, *ranked]
 
@@ -62,7 +65,7 @@ def render_empty(model_version: str, *, priority: float = 0.0) -> list[Result]:
 
 def render_suggestion(
     answer: Answer,
-    text: str,
+    document: Document,
     *,
     target: Target,
     project: str,
@@ -80,21 +83,23 @@ def render_suggestion(
             "model_version": ranked_version(answer.model_version, labeling.rank),
             "score": labeling.probability,
             "result": [
-                _label(span, text, target=target, region=_region(project, task, span.start, span.end, labeling.rank))
+                _label(
+                    span, document, target=target, region=_region(project, task, span.start, span.end, labeling.rank)
+                )
                 for span in labeling.spans
                 if span not in present
             ],
         }
         for labeling in answer.labelings
     ]
-    added = _same(same, text, target=target, project=project, task=task)
+    added = _same(same, document, target=target, project=project, task=task)
     return rendered[0] | {"result": rendered[0]["result"] + added, "alternatives": rendered[1:]}
 
 
-def _same(same: Sequence[SameWords], text: str, *, target: Target, project: str, task: str) -> list[Result]:
+def _same(same: Sequence[SameWords], document: Document, *, target: Target, project: str, task: str) -> list[Result]:
     """Return words that were labelled elsewhere as regions that say so."""
     return [
-        _shown(each.span, text, target=target, region=_region(project, task, *each.span[:2], _SAME_WORDS))
+        _shown(each.span, document, target=target, region=_region(project, task, *each.span[:2], _SAME_WORDS))
         | {
             "meta": {
                 "text": ["same words as in " + ("this task" if each.task is None else f"task {each.task}")],
@@ -106,7 +111,9 @@ def _same(same: Sequence[SameWords], text: str, *, target: Target, project: str,
     ]
 
 
-def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, project: str, task: str) -> list[Result]:
+def _results(
+    answer: Answer, labeling: Labeling, document: Document, *, target: Target, project: str, task: str
+) -> list[Result]:
     doubts = {(each.start, each.end): each for each in answer.spans}
     held = {(span.start, span.end): span for span in labeling.spans}
     flagged = {key for key, doubt in doubts.items() if doubt.flagged} if target.flag else set()
@@ -124,32 +131,43 @@ def _results(answer: Answer, labeling: Labeling, text: str, *, target: Target, p
     for start, end in sorted(held.keys() | flagged):
         region = _region(project, task, start, end, labeling.rank)
         doubt = doubts.get((start, end))
-        meta = about | (_doubt(doubt, target, text) if doubt is not None and doubt.flagged else {})
+        meta = about | (_doubt(doubt, target, document.text) if doubt is not None and doubt.flagged else {})
         span = held.get((start, end))
         own = _probability(doubt, span)
         score = {} if own is None else {"score": own}
         if (start, end) in flagged and target.flag is not None:
-            value = {"start": start, "end": end, "text": text[start:end], "labels": [target.flag.value]}
-            results.append(_result(region, target.flag.control, target, value) | score | {"meta": meta})
+            flag = target.flag
+            value = _value(document, start, end)
+            results.append(_result(region, flag.control, flag.kind, target, value, flag.value) | score | {"meta": meta})
             meta = {}  # both results are one region, and its meta is said once
         if span is not None:
-            label = _label(span, text, target=target, region=region) | score
+            label = _label(span, document, target=target, region=region) | score
             results.append(label | {"meta": meta} if meta else label)
     return results
 
 
-def _label(span: TextSpan, text: str, *, target: Target, region: str) -> Result:
-    return _shown(span._replace(label=target.labels[span.label]), text, target=target, region=region)
+def _label(span: TextSpan, document: Document, *, target: Target, region: str) -> Result:
+    return _shown(span._replace(label=target.labels[span.label]), document, target=target, region=region)
 
 
-def _shown(span: TextSpan, text: str, *, target: Target, region: str) -> Result:
+def _shown(span: TextSpan, document: Document, *, target: Target, region: str) -> Result:
     """Return a region with the label that the span itself has."""
-    value = {"start": span.start, "end": span.end, "text": text[span.start : span.end], "labels": [span.label]}
-    return _result(region, target.control, target, value)
+    value = _value(document, span.start, span.end)
+    return _result(region, target.control, target.kind, target, value, span.label)
 
 
-def _result(region: str, control: str, target: Target, value: dict[str, Any]) -> Result:
-    return {"id": region, "from_name": control, "to_name": target.text.name, "type": "labels", "value": value}
+def _value(document: Document, start: int, end: int) -> dict[str, Any]:
+    return {**document.place(start, end), "text": document.text[start:end]}
+
+
+def _result(region: str, control: str, kind: str, target: Target, value: dict[str, Any], label: str) -> Result:
+    return {
+        "id": region,
+        "from_name": control,
+        "to_name": target.text.name,
+        "type": kind,
+        "value": value | {kind: [label]},
+    }
 
 
 def _doubt(doubt: DoubtfulSpan, target: Target, text: str) -> dict[str, Any]:

@@ -36,6 +36,9 @@ def describe_learning(report: dict[str, Any]) -> str:
     '12 labels to learn from; a model is trained at 20.'
     >>> describe_learning({"learn": "manual", "labels": 1, "next_at_labels": None, "training": None, "refused": None})
     '1 label to learn from; a model is trained when somebody asks for it.'
+    >>> job = {"state": "queued", "error": "expected a trained model, got signal 9"}
+    >>> describe_learning({"learn": "auto", "labels": 20, "next_at_labels": 20, "training": job, "refused": None})
+    '20 labels to learn from; a training failed and is tried again: expected a trained model, got signal 9'
     """
     count = report["labels"]
     sentence = f"{count:,} label{'' if count == 1 else 's'} to learn from"
@@ -43,6 +46,8 @@ def describe_learning(report: dict[str, Any]) -> str:
     if report["learn"] == "off":
         return f"{sentence}; SURESPAN_LEARN is off, so no model is trained."
     if job is not None and job["state"] == "queued":
+        if job["error"]:
+            return f"{sentence}; a training failed and is tried again: {job['error']}"
         return f"{sentence}; a training waits for its turn."
     if job is not None and job["state"] == "running":
         return f"{sentence}; training: {job['percent']} %, {job['note']}."

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from backend.domain.records import ProjectRecord
 from backend.jobs.kinds import Kind, is_pending, queue_train
 from backend.settings import Settings
+from backend.store.jobs import last_job
 from backend.store.project_models import list_models
 from backend.store.state import LEARNING, get_state, update_state
 from backend.store.training import count_trainable
@@ -32,8 +33,14 @@ def next_step(labels: int) -> int:
 
 
 def trained_at(session: Session, project: ProjectRecord) -> int:
-    """Return how many labels there were when a model was last trained, or tried to be; 0 before the first time."""
+    """Return how many labels there were when a model was last trained, or tried to be; 0 before the first time.
+
+    A training that failed for good was tried: the next one is due at the next step, or when somebody asks.
+    """
     tried = int((get_state(session, project.id, LEARNING) or {}).get("tried", 0))
+    last = last_job(session, Kind.TRAIN.value, project_id=project.id)
+    if last is not None and last.state == "failed":
+        tried = max(tried, int(last.payload.get("labels", 0)))
     return max([tried, *(int(model.recipe.get("trainable", 0)) for model in list_models(session, project.id))])
 
 
@@ -64,5 +71,5 @@ def queue_due_training(session: Session, project: ProjectRecord, *, settings: Se
         return False
     if labels < next_step(trained_at(session, project)):
         return False
-    queue_train(session, project, who=SCHEDULE)
+    queue_train(session, project, who=SCHEDULE, labels=labels)
     return True

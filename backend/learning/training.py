@@ -23,6 +23,7 @@ from backend.labels.training_sets import read_project
 from backend.learning.choice import Rival, consider_candidate, has_own, is_better, retire_older
 from backend.learning.parts import Parts, as_classes, part_labels
 from backend.learning.process import Trained, train_apart
+from backend.learning.progress import TimeLeft, progress_note
 from backend.learning.schedule import SCHEDULE, note_tried
 from backend.store.engine import database_now
 from backend.store.jobs import heartbeat
@@ -63,13 +64,16 @@ def _train(
         labels = read_project(context.store, project.uid)
         parts = part_labels(labels)
         context.log.info("training begins", extra={"project": project.uid, "labels": len(parts.training)})
+        left = TimeLeft()
         trained = train_apart(
             parts,
             folder,
             name=f"project-{project.key}-{len(parts.training)}",
             start=context.settings.learn_from,
             tell=lambda stage, share: context.heartbeat(
-                done=round(share * _STEPS), total=_STEPS, note=f"{len(parts.training):,} labels: {stage}"
+                done=round(share * _STEPS),
+                total=_STEPS,
+                note=progress_note(len(parts.training), stage, left.guess(share)),
             ),
         )
     except (InvalidTraining, InvalidLabelConfig) as error:
@@ -94,6 +98,7 @@ def _train(
         "model": outcome.model.version,
         "labels": len(parts.training),
         "classes": list(trained.classes),
+        "base": trained.base,
         "serves": outcome.serves,
         "why": outcome.model.why,
     }

@@ -24,11 +24,12 @@ from backend.monitoring.flag_risk import judge_risk, language_of, risk_flags
 from backend.prediction.calibration import Calibration, known_method
 from backend.store.judgements import JudgedRisk, JudgedUnit
 from backend.store.packed_lists import unpack_ranked
+from conformal.class_answers import label_pools
 from conformal.errors import RankedListTooShort
 from conformal.flags import flag_spans
 from conformal.full import Ranked, threshold_list
 from conformal.labels import OUTSIDE
-from conformal.prediction import answering_thresholds, label_pools
+from conformal.prediction import answering_thresholds
 from conformal.quantile import Floats
 from conformal.risk import FLOOR
 from conformal.scores import Method, Ranks

@@ -99,7 +99,7 @@ def preannotate_file(settings: Settings, wanted: Wanted, *, engine: Engine, prog
     }
 
     def read() -> Iterator[Source]:
-        return read_texts(wanted.source, wanted.form, key=target.text.key, language=wanted.language)
+        return read_texts(wanted.source, wanted.form, tag=target.text, language=wanted.language)
 
     total = sum(1 for _ in read())  # every line is looked at before the first is predicted
     if not total:
@@ -144,7 +144,8 @@ def _groups(
 ) -> Iterator[Sequence[Item]]:
     while group := list(islice(sources, size)):
         kept.append(group)
-        yield [Item(each.name, each.text, each.language) for each in group if len(each.text) <= longest]
+        shown = ((each, each.within(longest)) for each in group)
+        yield [Item(each.name, document.text, each.language) for each, document in shown if document is not None]
 
 
 def _lines(
@@ -153,11 +154,12 @@ def _lines(
     predicted = iter(answers)
     lines: list[dict[str, Any]] = []
     for source in sources:
-        answer = next(predicted) if len(source.text) <= longest else None
+        document = source.within(longest)
+        answer = None if document is None else next(predicted)
         predictions = (
             render_empty(version)
-            if answer is None
-            else render(answer, source.text, target=target, project=LOCAL, task=source.name)
+            if answer is None or document is None
+            else render(answer, document, target=target, project=LOCAL, task=source.name)
         )
         lines.append({"data": dict(source.data), "predictions": predictions})
     return lines

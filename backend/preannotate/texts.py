@@ -10,6 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend.documents.document import Document, PlainDocument, UnreadableDocument
+from backend.documents.reading import read_document
+from backend.domain.target import Shape, TextTag
 from backend.errors import InvalidInput
 from backend.tagger.readers.conll import open_text, read_conll
 
@@ -24,12 +27,19 @@ class Format(StrEnum):
 
 
 class Source(NamedTuple):
-    """A text, the task data it came with, its language if it is known, and its name for randomised boundaries."""
+    """What is shown, the task data it came with, its language if known, and its name for randomised boundaries.
 
-    text: str
+    Nothing is known to be shown where a page leaves that open.
+    """
+
+    document: Document | None
     data: Mapping[str, Any]
     language: str | None
     name: str
+
+    def within(self, longest: int) -> Document | None:
+        """Return what can be predicted: what is shown, unless it is longer than that."""
+        return self.document if self.document is not None and len(self.document.text) <= longest else None
 
 
 def format_of(path: Path) -> Format:
@@ -59,8 +69,8 @@ def digest_of(path: Path) -> str:
         raise InvalidInput(f"{path}: expected a readable file, got {error.strerror or error}") from None
 
 
-def read_texts(path: Path, form: Format, *, key: str, language: str | None = None) -> Iterator[Source]:
-    """Yield the texts of a file, in order; `key` is where a task's data holds the text.
+def read_texts(path: Path, form: Format, *, tag: TextTag, language: str | None = None) -> Iterator[Source]:
+    """Yield the texts of a file, in order; `tag` is what shows them.
 
     Lines and list entries are objects: task data itself, or Label Studio tasks with it under `data`. Annotations that
     come along are not looked at.
@@ -68,6 +78,9 @@ def read_texts(path: Path, form: Format, *, key: str, language: str | None = Non
     Raises:
         InvalidInput, InvalidData: with file and line (or position) for anything malformed.
     """
+    if form in {Format.CONLL, Format.TEXT} and tag.shape is not Shape.TEXT:
+        raise InvalidInput(f"{path.name}: expected tasks as JSON or JSONL for <{tag.shape.value}>, got plain texts")
+    key = tag.key
     if form is Format.CONLL:
         for number, labelled in enumerate(read_conll(path, language=language).texts, start=1):
             yield _made(labelled.text, key, labelled.language, number)
@@ -76,7 +89,7 @@ def read_texts(path: Path, form: Format, *, key: str, language: str | None = Non
         with open_text(path) as stream:
             if form is Format.JSON:
                 for number, each in enumerate(_list(stream.read(), path.name), start=1):
-                    yield _task(each, f"{path.name}: task {number}", key=key, language=language, number=number)
+                    yield _task(each, f"{path.name}: task {number}", tag=tag, language=language, number=number)
                 return
             number = 0
             for line, raw in enumerate(stream, start=1):
@@ -87,7 +100,7 @@ def read_texts(path: Path, form: Format, *, key: str, language: str | None = Non
                     yield _made(raw.rstrip("\r\n"), key, language, number)
                 else:
                     where = f"{path.name}:{line}"
-                    yield _task(_parsed(raw, where), where, key=key, language=language, number=number)
+                    yield _task(_parsed(raw, where), where, tag=tag, language=language, number=number)
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise InvalidInput(f"{path.name}: expected a UTF-8 text file, got {error}; convert it first") from None
     except OSError as error:
@@ -95,7 +108,9 @@ def read_texts(path: Path, form: Format, *, key: str, language: str | None = Non
 
 
 def _made(text: str, key: str, language: str | None, number: int) -> Source:
-    return Source(text, {key: text} | ({"language": language} if language else {}), language, str(number))
+    return Source(
+        PlainDocument(text), {key: text} | ({"language": language} if language else {}), language, str(number)
+    )
 
 
 def _list(raw: str, name: str) -> list[object]:
@@ -112,16 +127,23 @@ def _parsed(raw: str, where: str) -> object:
         raise InvalidInput(f"{where}: expected JSON, got something else; is it the right --format?") from None
 
 
-def _task(value: object, where: str, *, key: str, language: str | None, number: int) -> Source:
+def _task(value: object, where: str, *, tag: TextTag, language: str | None, number: int) -> Source:
     if not isinstance(value, dict):
         raise InvalidInput(f"{where}: expected a JSON object, got {type(value).__name__}")
     data = value.get("data", value)
     if not isinstance(data, dict):
         raise InvalidInput(f"{where}: expected an object under 'data', got {type(data).__name__}")
-    text = data.get(key)
-    if not isinstance(text, str):
-        got = "no such key" if key not in data else type(text).__name__
-        raise InvalidInput(f"{where}: expected text under {key!r}, which the label config shows, got {got}")
+    shown = data.get(tag.key)
+    if not isinstance(shown, list if tag.shape is Shape.DIALOGUE else str):
+        wanted = "turns" if tag.shape is Shape.DIALOGUE else "text"
+        got = "no such key" if tag.key not in data else type(shown).__name__
+        raise InvalidInput(f"{where}: expected {wanted} under {tag.key!r}, which the label config shows, got {got}")
+    document: Document | None = None
+    try:
+        document = read_document(shown, tag)
+    except UnreadableDocument as error:
+        if tag.shape is Shape.DIALOGUE:
+            raise InvalidInput(f"{where}: {error}") from None
     said = next((data[each] for each in ("language", "lang") if isinstance(data.get(each), str) and data[each]), None)
     name = value.get("id", number) if data is not value else number
-    return Source(text, data, language or said, str(name))
+    return Source(document, data, language or said, str(name))

@@ -15,8 +15,9 @@ from backend.tagger.spans import Inexpressible, to_char_spans
 from backend.tagger.tokens import Token
 from conformal.full import Ranked
 from conformal.labels import LabelSpace, Span
-from conformal.prediction import PredictionSet, RankedLabeling, SpanLabel
+from conformal.prediction import PredictionSet, RankedLabeling
 from conformal.risk import place_numbers
+from conformal.span_sets import SpanLabel
 from conformal.subsequence import Candidates
 from conformal.units import TextSet
 

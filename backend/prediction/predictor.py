@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from backend.domain.flag_rule import FlagPromise
 from backend.domain.guarantee import Guarantee
@@ -16,7 +17,7 @@ from backend.prediction.stopwatch import Stopwatch
 from backend.tagger.spans import Inexpressible
 from backend.tagger.tagger import Tagged, Tagger
 from conformal.full import Ranked
-from conformal.prediction import predict_set, text_candidates, with_ranks
+from conformal.prediction import Unit, predict_sets, text_candidates, with_ranks
 from conformal.risk import FLOOR
 from conformal.subsequence import Candidates, candidate_spans, listing_floor
 from conformal.trellis import Potentials, entity_marginals, kbest
@@ -82,7 +83,7 @@ class Predictor:
         with clock.measure("decoding"):
             decoded = self._decode(tagged, fixed=fixed)
         with clock.measure("sets"):
-            predictions = [self.cut(text, chains=chains) for text, chains in decoded]
+            predictions = self._cut_all(decoded)
         if fixed is None:
             return predictions
         return [
@@ -100,37 +101,50 @@ class Predictor:
             RankedListTooShort: when there are no chains and a list does not hold all that its set takes.
             ConformalError: when the text does not fit the thresholds: another label space, an unknown stratum.
         """
-        calibration, space, strata = self.calibration, self.tagger.space, decoded.strata
-        flags = calibration.flags_for(decoded.language)
+        return self._cut_all([(decoded, chains)])[0]
+
+    def _cut_all(self, texts: Sequence[tuple[Decoded, Sequence[Potentials] | None]]) -> list[Prediction]:
+        calibration, space, model_version = self.calibration, self.tagger.space, self.model_version
+        flags = [calibration.flags_for(text.language) for text, _ in texts]
         units = [
-            predict_set(
+            Unit(
                 None if chains is None else chains[i],
+                unit.stratum,
+                strata,
+                unit.ranked,
+                unit.candidates,
+                None if promise is None else promise.level,
+            )
+            for (text, chains), promise in zip(texts, flags, strict=True)
+            for strata in (text.strata,)
+            for i, unit in enumerate(text.units)
+        ]
+        sets = iter(
+            predict_sets(
+                in_pieces(units),
                 space,
-                stratum=unit.stratum,
-                beside=strata,
                 thresholds=calibration.thresholds,
                 fallback=None if calibration.fallback is None else calibration.fallback.thresholds,
                 alpha=self.alpha,
                 max_shown=self.max_shown,
                 max_sequences=self.max_sequences,
-                ranked=unit.ranked,
-                candidates=unit.candidates,
-                flag_level=None if flags is None else flags.level,
             )
-            for i, unit in enumerate(in_pieces(decoded.units))
-        ]
-        return Prediction(
-            decoded,
-            space,
-            join_units(decoded.bounds, units, max_shown=self.max_shown),
-            guarantee=calibration.guarantee_for(*strata),
-            worth=calibration.worth_for(*strata),
-            threshold_version=calibration.version,
-            model_version=self.model_version,
-            remark=calibration.remark,
-            flags=flags,
-            out_of_reach=self.unknown,
         )
+        return [
+            Prediction(
+                text,
+                space,
+                join_units(text.bounds, list(islice(sets, len(text.units))), max_shown=self.max_shown),
+                guarantee=calibration.guarantee_for(*text.strata),
+                worth=calibration.worth_for(*text.strata),
+                threshold_version=calibration.version,
+                model_version=model_version,
+                remark=calibration.remark,
+                flags=promise,
+                out_of_reach=self.unknown,
+            )
+            for (text, _), promise in zip(texts, flags, strict=True)
+        ]
 
     def _decode(
         self, tagged: Sequence[Tagged], *, fixed: Sequence[Sequence[TextSpan]] | None = None

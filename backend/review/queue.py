@@ -20,6 +20,7 @@ from backend.errors import StoreConflict
 from backend.review.blind_priorities import blind_priority, sample_priorities
 from backend.settings import Settings
 from backend.store import Store
+from backend.store.disagreements import Disagreement
 from backend.store.engine import database_now
 from backend.store.projects import LOCAL, load_project
 from backend.store.queue import (
@@ -35,6 +36,7 @@ from backend.store.sampling import QUEUE, current_order, follows_queue, was_in_r
 from backend.store.state import SALT, get_state
 
 PAGE = 500
+DISAGREE = "annotators disagree"
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # of a lease
 
 
@@ -108,6 +110,11 @@ def describe_task(task: QueuedTask) -> dict[str, Any]:
     }
     until = None if task.claimed_until is None else task.claimed_until.isoformat()
     return {"task": task.task, "blind": task.blind, **shown, "claimed_by": task.claimed_by, "claimed_until": until}
+
+
+def describe_disagreement(task: Disagreement) -> dict[str, Any]:
+    """Return a task that annotators labelled differently for programs: how many say what counts, never who."""
+    return {"task": task.task, "reason": DISAGREE, "votes": task.votes, "voters": task.voters}
 
 
 def fill_queue(store: Store, *, page: int = PAGE) -> int:

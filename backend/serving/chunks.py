@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from cachetools import TTLCache
 
+from backend.documents.document import Document, PlainDocument, UnreadableDocument
 from backend.domain.precedence import LONG, PROCESS
 from backend.domain.records import TextSpan
 from backend.domain.text import text_hash
 from backend.errors import BackendError
 from backend.labelstudio.interactive import Given, read_given
-from backend.labelstudio.payloads import TaskIn, Unpredictable, read_text
+from backend.labelstudio.payloads import TaskIn, Unpredictable, read_shown, url_of
 from backend.labelstudio.render import Result, render, render_empty, render_suggestion
 from backend.logs import stack_of
 from backend.models.gate import FairGate
@@ -25,7 +26,7 @@ from backend.prediction.same_words import SameWords, WordIndex, find_same, index
 from backend.prediction.stopwatch import Stopwatch
 from backend.serving.blindness import BlindPriorities
 from backend.serving.cache import AnswerCache
-from backend.serving.fetching import allowed_hosts, fetch_text
+from backend.serving.fetching import TextFetcher, allowed_hosts
 from backend.serving.measures import Measures
 from backend.serving.presenting import Met, Present, Presentation
 from backend.serving.recording import Recorder, ServedBatch, ServedTask
@@ -41,12 +42,17 @@ _REMEMBERED = 50_000
 
 
 class Question(NamedTuple):
-    """A task with a text, the text's hash, and the key of its answer."""
+    """A task with what it shows, the hash of its text, and the key of its answer."""
 
     task: TaskIn
-    text: str
+    document: Document
     digest: bytes
     key: Key
+
+    @property
+    def text(self) -> str:
+        """The plain text."""
+        return self.document.text
 
 
 ReadyAnswer = Callable[[Question], Answer | None]
@@ -102,7 +108,9 @@ class ChunkPredictor:
         self._long_gate = FairGate(slots=1)
         self._recorder, self._measures = recorder, measures
         self._present, self._blind_priorities, self._words = present, blind_priorities, words
-        self._hosts = allowed_hosts(settings.task_hosts)
+        self._fetcher = TextFetcher(
+            allowed_hosts(settings.task_hosts), private=settings.task_hosts_private, max_text=settings.max_text
+        )
         self._recorded: TTLCache[Key, bool] = TTLCache(_REMEMBERED, RECORD_AGAIN)
         self._lock = threading.Lock()
 
@@ -110,7 +118,8 @@ class ChunkPredictor:
         """Return one entry per task, in order; never raises for a task's sake."""
         watch = Stopwatch()
         view = chunk.view
-        questions: list[Question | None] = [self._ask(view, task) for task in chunk.tasks]
+        fetched = self._fetcher.fetch_all(filter(None, (url_of(task, view.target.text) for task in chunk.tasks)))
+        questions: list[Question | None] = [self._ask(view, task, fetched) for task in chunk.tasks]
         with PROCESS.work(_longest([each.text for each in questions if each is not None])):
             entries = self._entries(chunk, questions, watch)
         for stage, seconds in watch.seconds.items():
@@ -159,7 +168,7 @@ class ChunkPredictor:
 
         Nothing for a blind task.
         """
-        asked = self._ask(view, task)
+        asked = self._ask(view, task, self._fetcher.fetch_all(filter(None, [url_of(task, view.target.text)])))
         nothing = render_empty(view.model_version)[0]
         if asked is None:
             return nothing
@@ -175,7 +184,7 @@ class ChunkPredictor:
         if blind:  # blind means blind: completing what was drawn would show what the model thinks
             self._measures.predicted.labels("blind").inc()
             return render_empty(view.model_version, priority=self._stand_in(view, asked, shown))[0]
-        given = read_given(regions, asked.task, target=view.target, model_version=view.model_version)
+        given = read_given(regions, asked.task, asked.document, target=view.target, model_version=view.model_version)
         if view.target.blank:
             return self._suggest_blank(view, asked, shown, given=given, label_config=label_config) or nothing
         try:
@@ -194,7 +203,7 @@ class ChunkPredictor:
         answer = answer_of(prediction)
         return render_suggestion(
             answer,
-            asked.text,
+            asked.document,
             target=view.target,
             project=view.project,
             task=asked.task.id,
@@ -219,7 +228,7 @@ class ChunkPredictor:
             return None
         return render_suggestion(
             answer,
-            asked.text,
+            asked.document,
             target=view.target,
             project=view.project,
             task=asked.task.id,
@@ -243,16 +252,24 @@ class ChunkPredictor:
         """Return the gate for these texts: long ones wait for one another, and short ones never for them."""
         return self._long_gate if _longest(texts) > LONG else self._gate
 
-    def _ask(self, view: View, task: TaskIn | None) -> Question | None:
+    def _ask(self, view: View, task: TaskIn | None, fetched: Mapping[str, str | Unpredictable]) -> Question | None:
         tag = view.target.text
-        text = read_text(task, tag, max_text=self._settings.max_text)
-        if text is Unpredictable.URL and task is not None and task.data is not None:
-            text = fetch_text(str(task.data[tag.key]), hosts=self._hosts, max_text=self._settings.max_text)
-        if isinstance(text, Unpredictable) or task is None:
-            self._refuse(text if isinstance(text, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
+        shown: Document | Unpredictable
+        try:
+            url = url_of(task, tag)
+            text = None if url is None else fetched[url]
+            if text is None:
+                shown = read_shown(task, tag, max_text=self._settings.max_text)
+            else:
+                shown = text if isinstance(text, Unpredictable) else PlainDocument(text)
+        except UnreadableDocument as error:
+            self._refuse(Unpredictable.UNREADABLE, detail=str(error))
+            return None
+        if isinstance(shown, Unpredictable) or task is None:
+            self._refuse(shown if isinstance(shown, Unpredictable) else Unpredictable.NOT_AN_OBJECT)
             return None
         predictor = view.predictor
-        digest = text_hash(text)
+        digest = text_hash(shown.text)
         key = (
             digest,
             predictor.tagger.hash,
@@ -262,7 +279,7 @@ class ChunkPredictor:
             view.target.digest,
             task.language,
         )
-        return Question(task, text, digest, key)
+        return Question(task, shown, digest, key)
 
     def _ready(self, chunk: Chunk, asked: Sequence[Question]) -> dict[Key, Answer]:
         """Return the answers that were made elsewhere, by key; trouble with one leaves its task to the model."""
@@ -368,7 +385,7 @@ class ChunkPredictor:
             return render_empty(view.model_version)
         return render(
             answered.answer,
-            question.text,
+            question.document,
             target=view.target,
             project=view.project,
             task=question.task.id,
@@ -399,9 +416,11 @@ class ChunkPredictor:
                 self._recorded[key] = True
         return new
 
-    def _refuse(self, reason: Unpredictable, error: BaseException | None = None) -> None:
+    def _refuse(self, reason: Unpredictable, error: BaseException | None = None, *, detail: str | None = None) -> None:
         self._measures.unpredictable.labels(reason.name.lower()).inc()
         extra: dict[str, object] = {"reason": reason.value}
+        if detail is not None:
+            extra["detail"] = detail
         if error is not None:
             extra |= {"error": type(error).__name__, "stack": stack_of(error)}
         _log.warning("a task has no prediction", extra=extra)

@@ -14,7 +14,9 @@ from cachetools import LRUCache
 from sqlalchemy.orm import Session
 
 from backend.calibration.model_change import queue_rescores
+from backend.documents.reading import length_of
 from backend.domain.precedence import LONG
+from backend.domain.target import TextTag
 from backend.errors import BackendError
 from backend.jobs.kinds import queue_refit, queue_train
 from backend.labelstudio.payloads import PredictIn, SetupIn
@@ -133,7 +135,7 @@ class Service:
         if request.context is not None and len(request.tasks) == 1:
             yield _encode(self._chunks.suggest(view, request.tasks[0], request.context, label_config=config))
             return
-        for part in _parts(request, view.target.text.key):
+        for part in _parts(request, view.target.text):
             for entry in self._chunks.predict(Chunk(view, config, tuple(part), opened=len(request.tasks) == 1)):
                 yield _encode(entry)
 
@@ -159,14 +161,13 @@ def _encode(entry: object) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode()
 
 
-def _parts(request: PredictIn, key: str) -> Iterator[Sequence[Any]]:
+def _parts(request: PredictIn, tag: TextTag) -> Iterator[Sequence[Any]]:
     """Cut a batch so that a part has a bounded number of tasks and characters; a long text is one by itself."""
     tasks = iter(request.tasks)
     while part := list(islice(tasks, CHUNK_TASKS)):
         begin, size = 0, 0
         for i, task in enumerate(part):
-            value = None if task is None or task.data is None else task.data.get(key)
-            length = len(value) if isinstance(value, str) else 0
+            length = 0 if task is None or task.data is None else length_of(task.data.get(tag.key), tag)
             if i > begin and (length > LONG or size > LONG or size + length > CHUNK_CHARACTERS):
                 yield part[begin:i]
                 begin, size = i, 0

@@ -15,6 +15,7 @@ from backend.domain.records import AcceptanceRecord, TextSpan
 from backend.domain.streams import AUDIT, FILE_STREAM, UNSHOWN
 from backend.domain.text import plain
 from backend.store.engine import database_now
+from backend.store.served import newest_set
 from backend.store.tables import (
     Acceptance,
     AcceptedTask,
@@ -101,7 +102,7 @@ def load_doubts(session: Session, project_id: int, *, model_id: int) -> list[flo
         sa.select(ServedSet.doubt)
         .join(Task, Task.id == ServedSet.task_id)
         .where(Task.project_id == project_id, Task.deleted_at.is_(None))
-        .where(ServedSet.id == _newest(model_id), ServedSet.doubt.is_not(None))
+        .where(ServedSet.id == newest_set(model_id), ServedSet.doubt.is_not(None))
     )
     return [float(doubt) for doubt in rows.scalars() if doubt is not None]
 
@@ -120,7 +121,7 @@ def blind_labels(session: Session, project_id: int, *, model_id: int) -> list[Bl
         .join(cell, cell.id == score.cell_id)
         .join(Label, sa.and_(Label.task_id == Task.id, Label.policy == MAJORITY))
         .join(Annotation, Annotation.id == Label.annotation_row)
-        .outerjoin(ServedSet, ServedSet.id == _newest(model_id))
+        .outerjoin(ServedSet, ServedSet.id == newest_set(model_id))
         .where(cell.project_id == project_id, cell.model_id == model_id, score.model_id == model_id)
         .where(cell.evidence == "blind", cell.exclusion == "", score.unit == 0)
         .where(score.removed_at_revision.is_(None), score.label_revision == Label.revision)
@@ -128,7 +129,7 @@ def blind_labels(session: Session, project_id: int, *, model_id: int) -> list[Bl
         .order_by(made, Task.id)
     )
     return [
-        BlindLabel(number, task, text, language, _spans(spans), at, None if ranked is None else bytes(ranked))
+        BlindLabel(number, task, text, language, read_spans(spans), at, None if ranked is None else bytes(ranked))
         for number, task, text, language, spans, at, ranked in rows
     ]
 
@@ -196,7 +197,7 @@ def acceptable(
     version = ServedSet.version_id.is_(None) if version_id is None else ServedSet.version_id == version_id
     rows = session.execute(
         sa.select(Task.id, Task.external_id)
-        .join(ServedSet, ServedSet.id == _newest(model_id))
+        .join(ServedSet, ServedSet.id == newest_set(model_id))
         .where(Task.project_id == project_id, Task.deleted_at.is_(None), Task.random_order.is_not(None))
         .where(Task.blind.is_(False), Task.stream.not_in([AUDIT, FILE_STREAM]))
         .where(version, ServedSet.shadow.is_(False), ServedSet.flags == 0, ServedSet.doubt <= level)
@@ -210,7 +211,7 @@ def blind_lists(session: Session, project_id: int, *, model_id: int, level: floa
     """Return the drawn-blind tasks whose doubt is up to a level, each with the list of what the model says."""
     rows = session.execute(
         sa.select(Task.id, ServedSet.ranked)
-        .join(ServedSet, ServedSet.id == _newest(model_id))
+        .join(ServedSet, ServedSet.id == newest_set(model_id))
         .where(Task.project_id == project_id, Task.deleted_at.is_(None), Task.blind.is_(True))
         .where(ServedSet.doubt <= level)
         .order_by(Task.id)
@@ -264,7 +265,7 @@ def act_on(
 def load_shadows(session: Session, acceptance_id: int) -> list[Shadow]:
     """Return what blind tasks would have got by a decision."""
     rows = session.execute(sa.select(ShadowAcceptance).where(ShadowAcceptance.acceptance_id == acceptance_id)).scalars()
-    return [Shadow(row.task_id, _spans(row.spans), row.units) for row in rows]
+    return [Shadow(row.task_id, read_spans(row.spans), row.units) for row in rows]
 
 
 def accepted_page(
@@ -380,22 +381,13 @@ def is_accepted(
     return session.execute(query).first() is not None
 
 
-def _newest(model_id: int) -> Any:  # noqa: ANN401 - a scalar subquery
-    other = aliased(ServedSet)
-    return (
-        sa.select(sa.func.max(other.id))
-        .where(other.task_id == Task.id, other.model_id == model_id)
-        .correlate(Task)
-        .scalar_subquery()
-    )
-
-
 def _count(session: Session, acceptance_id: int) -> int:
     query = sa.select(sa.func.count()).where(AcceptedTask.acceptance_id == acceptance_id)
     return int(session.execute(query.select_from(AcceptedTask)).scalar_one())
 
 
-def _spans(stored: Sequence[Any] | None) -> tuple[TextSpan, ...]:
+def read_spans(stored: Sequence[Any] | None) -> tuple[TextSpan, ...]:
+    """Return spans as they are stored in JSON."""
     return tuple(TextSpan(*each) for each in stored or ())
 
 

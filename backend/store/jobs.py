@@ -187,8 +187,12 @@ def heartbeat(
     done: int | None = None,
     total: int | None = None,
     note: str | None = None,
+    afresh: bool = False,
 ) -> None:
     """Renew the lease and report progress; who gets on is not given up after `MAX_TRIES` holders.
+
+    Args:
+        afresh: the next holder begins again, so that what is done now is no reason to go on trying.
 
     Raises:
         LeaseLost: when another process holds the job: stop working.
@@ -197,7 +201,7 @@ def heartbeat(
     now = database_now(session)
     row.lease_until, row.heartbeat_at = now + lease, now
     row.progress_done = row.progress_done if done is None else done
-    row.attempts = min(row.attempts, GETTING_ON) if done else row.attempts
+    row.attempts = min(row.attempts, GETTING_ON) if done and not afresh else row.attempts
     row.progress_total = row.progress_total if total is None else total
     row.progress_note = row.progress_note if note is None else plain(note, 200)
     session.flush()

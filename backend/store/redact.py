@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from backend.errors import InvalidEvent
@@ -34,13 +35,19 @@ def redact(payload: dict[str, Any]) -> dict[str, Any]:
         for key, value in items:
             copy: Any = value
             name = key if isinstance(key, str) else parent
-            if isinstance(key, str) and _SECRET.search(key) and not (value is None or isinstance(value, bool)):
+            if isinstance(key, str) and _names_secret(key) and not (value is None or isinstance(value, bool)):
                 copy = REDACTED
             elif isinstance(value, dict | list) and (parent, key) not in _CONTENT:
                 copy = {} if isinstance(value, dict) else [None] * len(value)
                 pending.append((value, copy, name))
             target[key] = copy
     return result
+
+
+@lru_cache(maxsize=4096)
+def _names_secret(key: str) -> bool:
+    # The same few keys come again thousands of times in one delivery.
+    return _SECRET.search(key) is not None
 
 
 def dump_payload(payload: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from backend.domain.records import Served
 from backend.store.queue import enqueue
@@ -42,6 +42,13 @@ def served_before(
         query = query.where(ServedSet.shadow.is_(shadow))
     row = session.execute(query.order_by(ServedSet.served_at.desc(), ServedSet.id.desc()).limit(1)).scalar_one_or_none()
     return None if row is None else _served(row)
+
+
+def newest_set(model_id: int) -> sa.ScalarSelect[int]:
+    """Return, inside a query about tasks, the id of what a model was last served for each."""
+    other = aliased(ServedSet)
+    query = sa.select(sa.func.max(other.id)).where(other.task_id == Task.id, other.model_id == model_id)
+    return query.correlate(Task).scalar_subquery()
 
 
 def recent_lists(

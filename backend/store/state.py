@@ -26,6 +26,7 @@ HEARD = "heard"  # when the project object that is kept was last changed, by the
 LABELS = "labels"  # the labels that the label config has or had, and since when
 LEARNING = "learning"  # with how many labels a training was last tried, and what became of it
 SECOND_LOOKS = "second-looks"  # the figures of the lists
+WORTH = "worth"  # how good prelabels are, what they saved, what is left: the record that a job makes
 
 Value = dict[str, Any]
 

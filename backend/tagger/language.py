@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import regex
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 UNDETERMINED = "und"
 _TAG = regex.compile(r"([a-z]{2,3})(?:[-_][a-z0-9-_]*)?", regex.IGNORECASE)
 _LETTERS = regex.compile(r"\p{L}")
+_LOADING = threading.Lock()
 _READ = 1_000  # characters; more say nothing new about the language
 _LEAST = 0.2  # probability below which no configured language is named
 
@@ -48,6 +49,18 @@ def _load_identifier() -> CompiledIdentifier:
     return load_identifier()
 
 
+@lru_cache(maxsize=8)
+def _identifier_among(languages: tuple[str, ...]) -> CompiledIdentifier:
+    """Return the one identifier of these languages: megabytes, which the models of many projects share."""
+    identifier = _load_identifier()
+    known = set(identifier.labels)
+    unknown = [language for language in languages if language not in known]
+    if unknown:
+        raise TaggerError(f"expected languages that can be identified ({len(known)} can), got {unknown}")
+    identifier.set_languages(list(languages))
+    return identifier
+
+
 class LanguageGuess:
     """Names the language of texts among `languages` (ISO 639-1); safe to share between threads.
 
@@ -59,17 +72,6 @@ class LanguageGuess:
 
     def __init__(self, languages: Iterable[str]) -> None:
         self.languages = tuple(sorted(set(languages)))
-        self._lock = threading.Lock()
-
-    @cached_property
-    def _identifier(self) -> CompiledIdentifier:
-        identifier = _load_identifier()
-        known = set(identifier.labels)
-        unknown = [language for language in self.languages if language not in known]
-        if unknown:
-            raise TaggerError(f"expected languages that can be identified ({len(known)} can), got {unknown}")
-        identifier.set_languages(list(self.languages))
-        return identifier
 
     def of(self, text: str, *, field: str | None = None) -> str:
         """Return the task's own field if it is a language tag (its first part), else the identified language.
@@ -81,8 +83,8 @@ class LanguageGuess:
         head = text[:_READ]
         if not self.languages or not _LETTERS.search(head):
             return UNDETERMINED
-        with self._lock:
-            identifier = self._identifier
+        with _LOADING:
+            identifier = _identifier_among(self.languages)
         unknown = (UNDETERMINED, 0.0)
         language, probability = or_instead(
             lambda: identifier.classify(head), instead=unknown, library="py3langid", text=text

@@ -18,6 +18,7 @@ from backend.tagger.borders import or_instead
 from backend.tagger.tokens import Token
 
 _WINDOW = 4_000  # characters
+_BLANK_LINE = regex.compile(r"\n\n")
 _SURROGATE = regex.compile(r"\p{Cs}")
 # The library cuts a byte before a full stop, which kills it where white space of several bytes stands there (1.0.32;
 # tests/backend/tagger/test_sentences.py says when that is mended). One space for one keeps the offsets.
@@ -31,7 +32,8 @@ def find_boundaries(text: str, tokens: Sequence[Token], *, language: str = "und"
     """Return the tokens, in 1 .. N-1 and in order, that begin a further sentence.
 
     A boundary inside a token, or one that no token follows, is dropped: tokens are never cut. So is one after an
-    initial or a title (`J. Lee`, `Dr. Dre`).
+    initial or a title (`J. Lee`, `Dr. Dre`). After a blank line a sentence begins in any case: a turn or a block of a
+    page ended there.
 
     >>> from backend.tagger.tokens import tokenize
     >>> text = "Dr. Smith left. Nobody saw it."
@@ -46,6 +48,7 @@ def find_boundaries(text: str, tokens: Sequence[Token], *, language: str = "und"
         j = bisect_left(starts, start)
         if 0 < j < len(tokens) and tokens[j - 1].end <= start and not _after_title(text, tokens, j):
             first_tokens.add(j)
+    first_tokens |= {bisect_left(starts, found.end()) for found in _BLANK_LINE.finditer(text)} - {0, len(tokens)}
     return tuple(sorted(first_tokens))
 
 

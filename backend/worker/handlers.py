@@ -16,6 +16,7 @@ from backend.jobs.kinds import Kind
 from backend.learning.training import run_train
 from backend.publish import run_publish
 from backend.review.second_looks import run_second_looks
+from backend.worth.measure import run_worth
 
 Handler = Callable[[WorkContext, JobRecord], Mapping[str, Any]]
 """Does a job and returns what is kept of it; whatever it raises belongs into the job's record."""
@@ -30,4 +31,5 @@ HANDLERS: Mapping[Kind, Handler] = {
     Kind.SYNC: run_sync,
     Kind.TRAIN: run_train,
     Kind.WITHDRAW: run_withdraw,
+    Kind.WORTH: run_worth,
 }

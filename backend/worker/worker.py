@@ -62,6 +62,7 @@ from backend.store.state import CONNECTION, PUBLISH, get_state
 from backend.tagger.blank import BlankTagger
 from backend.worker.handlers import HANDLERS
 from backend.worker.turns import Share, Turns
+from backend.worth.measure import queue_due_worth
 
 _log = logging.getLogger(__name__)
 
@@ -249,7 +250,12 @@ class Worker:
             assert job is not None  # noqa: S101 - see below
             if self._stop.is_set():
                 raise Stopping("the worker was told to stop; the job is taken up again later")
-            self.store.run(lambda session: heartbeat(session, job, lease=JOB_LEASE, done=done, total=total, note=note))
+            afresh = job.kind == Kind.TRAIN
+            self.store.run(
+                lambda session: heartbeat(
+                    session, job, lease=JOB_LEASE, done=done, total=total, note=note, afresh=afresh
+                )
+            )
 
         return WorkContext(
             settings=self.settings,
@@ -387,6 +393,7 @@ class Worker:
     def _decide(self, project: ProjectRecord) -> None:
         header = self.views.model_of(project)
         self.store.run(lambda session: queue_due_refit(session, project, header=header, settings=self.settings))
+        self.store.run(lambda session: queue_due_worth(session, project, header=header))
         self._heard.discard(project.id)
         self._learn(project)
 

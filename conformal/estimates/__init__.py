@@ -16,7 +16,7 @@ from conformal.estimates.accuracy import (
 )
 from conformal.estimates.agreement import Agreement, agree, krippendorff_alpha
 from conformal.estimates.edits import Edits, compare_spans, count_edits
-from conformal.estimates.forecast import Forecast, forecast_total
+from conformal.estimates.forecast import Forecast, add_forecasts, forecast_total
 from conformal.estimates.saving import IDLE_CAP, Saving, Trial, estimate_saving
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Rates",
     "Saving",
     "Trial",
+    "add_forecasts",
     "agree",
     "compare_spans",
     "count_edits",

@@ -37,17 +37,22 @@ class EntityMarginals:
         if name == "O":
             return max(0.0, 1.0 - float(self.of_span(start, end).sum()))
         w = (self.space.begin(name) - 1) // 2
-        return self._probability(start, end, w)
+        return float(self.of_span(start, end)[w])
 
     def of_span(self, start: int, end: int) -> Floats:
         """Return P_ent of one span for every class of the label space: (W,)."""
-        return np.array([self._probability(start, end, w) for w in range(len(self.space.classes))])
+        found: Floats = self.of_spans([start], [end])[0]
+        return found
 
-    def _probability(self, start: int, end: int, w: int) -> float:
-        if not 0 <= start < end <= self.length:
-            raise InvalidLabels(f"expected a span inside 0..{self.length}, got {start}..{end}")
+    def of_spans(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Floats:
+        """Return P_ent of spans for every class of the label space: (S, W)."""
+        first, last = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
+        for start, end in zip(first.tolist(), last.tolist(), strict=True):
+            if not 0 <= start < end <= self.length:
+                raise InvalidLabels(f"expected a span inside 0..{self.length}, got {start}..{end}")
         opening, step, closing, logs = self._factors
-        return min(1.0, entities.span_probability(opening, step, closing, logs, start, end, w))
+        found: Floats = entities.span_probabilities(opening, step, closing, logs, first, last)
+        return found
 
 
 @overload

@@ -16,7 +16,7 @@ from flask import Flask
 
 from backend.app import service_of
 from backend.calibration.refit import refit
-from backend.dashboard.routes import SECTIONS
+from backend.dashboard.tabs import TABS
 from backend.labels.export import Format, export
 from backend.labels.training_sets import read_project
 from backend.models.loading import ModelLoader
@@ -160,10 +160,10 @@ def check_pages(filled: Filled) -> None:
     with app_over(filled.url, filled.model) as app:
         service_of(app).views.polled.every = 0.0
         client = app.test_client()
-        page = client.get(f"/dashboard/projects/{filled.project.uid}")
-        assert page.status_code == 200
-        for _, _, names in SECTIONS:
-            for name in names:
+        for tab in TABS:
+            page = client.get(f"/dashboard/projects/{filled.project.uid}?tab={tab.name}")
+            assert page.status_code == 200
+            for name in (name for section in tab.sections for name in section.figures):
                 assert f'id="{name}"' in page.text
         assert client.get("/dashboard").status_code == 200
         assert client.get("/metrics").status_code == 200

@@ -23,11 +23,15 @@ from tests.support.populated import UID, populate
 from tests.support.running import running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 PAGES = {
     "overview": "/dashboard",
-    "project": f"/dashboard/projects/{UID}",
+    "project": f"/dashboard/projects/{UID}?tab=worth",
+    "work": f"/dashboard/projects/{UID}?tab=work",
+    "promise": f"/dashboard/projects/{UID}?tab=promise",
+    "thresholds": f"/dashboard/projects/{UID}?tab=thresholds",
+    "running": f"/dashboard/projects/{UID}?tab=running",
     "empty": "/dashboard/projects/8",
     "refit": f"/dashboard/projects/{UID}/actions/refit",
     "sync": f"/dashboard/projects/{UID}/actions/sync",
@@ -38,7 +42,7 @@ PAGES = {
     "error": "/dashboard/projects/404",
 }
 USER, PASSWORD = "lead", "password-of-a-test"
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
 TEXT = "Jordan visited Washington & <b>Paris</b> with Alice Cooper."
 
 
@@ -126,10 +130,16 @@ def test_every_page_opens_and_charts_are_drawn(watched: Watched) -> None:
     for path in PAGES.values():
         watched.open(path)
         assert watched.page.locator("h1").count() == 1
-    watched.open(PAGES["project"])
-    charts = watched.page.locator("svg.chart")
-    assert charts.count() == 7
-    for place in range(7):
+    for name, count in {"project": 3, "work": 1, "promise": 6, "thresholds": 1}.items():
+        watched.open(PAGES[name])
+        marks_lie_in_their_cards(watched.page.locator("svg.chart"), count)
+        picture(watched.page, f"{name}-drawn")
+    watched.has("The guarantee is your own.")
+
+
+def marks_lie_in_their_cards(charts: Locator, count: int) -> None:
+    assert charts.count() == count
+    for place in range(count):
         card = charts.nth(place).locator("xpath=ancestor::article").bounding_box()
         marks = charts.nth(place).locator(".dot, .bar")
         assert marks.count() > 0
@@ -142,8 +152,6 @@ def test_every_page_opens_and_charts_are_drawn(watched: Watched) -> None:
             assert card["x"] <= box["x"]
             assert box["x"] + box["width"] <= card["x"] + card["width"]
             assert card["y"] <= box["y"] <= card["y"] + card["height"]
-    picture(watched.page, "project-drawn")
-    watched.has("The guarantee is your own.")
 
 
 def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> None:
@@ -154,16 +162,19 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
         ("Refit now", "Refit now", "A refit is queued"),
         ("Sync now", "Sync now", "A reconciliation is queued"),
     ):
+        page.locator("summary", has_text="Other actions").click()
         page.get_by_role("link", name=button, exact=True).click()
         page.get_by_role("button", name=confirm).click()
         watched.settle()
         watched.has(done)
+    page.locator("summary", has_text="Other actions").click()
     page.get_by_label("Alpha").fill("0.2")
     page.get_by_role("button", name="Change alpha").click()
     watched.has("Change alpha of")
     page.get_by_role("button", name="Change alpha to 0.2").click()
     watched.settle()
     watched.has("Alpha 0.2 has been requested; sets are served at 0.1")
+    page.get_by_role("link", name="Labels and thresholds", exact=True).click()
     page.locator("summary", has_text="Threshold history").click()
     page.get_by_role("link", name="Roll back to version 1").click()
     page.get_by_role("link", name="Cancel").click()
@@ -173,6 +184,7 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
     page.get_by_role("button", name="Serve version 1").click()
     watched.settle()
     watched.has("The earlier version serves from now on")
+    page.get_by_role("link", name="What is left", exact=True).click()
     page.get_by_role("link", name="The label of task 1000 is right").click()
     watched.has("Is the label of task 1000 right as it is?")
     page.get_by_role("button", name="It is right").click()
@@ -180,6 +192,7 @@ def test_the_actions_ask_once_and_are_recorded(watched: Watched, base: str) -> N
     watched.has("The label counts as right and leaves the list")
     assert page.get_by_role("link", name="The label of task 1000 is right").count() == 0
     assert page.get_by_role("link", name="The label of task 1001 is right").count() == 1
+    page.get_by_role("link", name="Models and jobs", exact=True).click()
     history = page.locator("article", has=page.locator("#actions")).locator("tbody tr")
     assert [row.split("\t")[1:3] for row in history.all_inner_texts()] == [
         [who, what]
@@ -257,6 +270,6 @@ def test_pages_have_no_script_and_need_none(browser: Browser, base: str) -> None
     page.goto(base + PAGES["project"])
     assert page.locator("script").count() == 0
     assert page.locator("svg.chart").first.is_visible()
-    page.locator("summary").first.click()
+    page.locator("article summary").first.click()
     assert page.locator("article details table").first.is_visible()
     context.close()

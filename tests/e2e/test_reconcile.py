@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 
 from backend.errors import LabelStudioError
 from backend.intake.reconcile import sync_project
+from backend.intake.webhook import keep_switched_on
+from backend.jobs.kinds import queue_sync
 from backend.labelstudio.client import Json, LabelStudio
 from backend.labelstudio.payloads import read_moment
 from backend.settings import load_settings
@@ -133,6 +135,44 @@ def test_a_wrong_secret_is_refused_and_what_it_cost_is_healed(running: Service, 
     ]
     server.annotate(work.tasks[1], [])
     wait_for(lambda: work.tasks[1] in labels(running, work), "the webhook works again")
+
+
+def test_a_webhook_that_was_switched_off_is_on_again_after_the_next_look_and_once_an_outage(
+    running: Service, work: Project
+) -> None:
+    server = work.server
+    (hook,) = server.call("GET", "/api/webhooks/", project=work.id)
+
+    def switch(*, on: bool) -> None:
+        server.call("PATCH", f"/api/webhooks/{hook['id']}/", {"url": hook["url"], "is_active": on})
+
+    def is_on() -> bool:
+        return bool(server.call("GET", f"/api/webhooks/{hook['id']}/")["is_active"])
+
+    switch(on=False)
+    server.annotate(work.tasks[0], [region()])
+    with running.open_store() as store:
+        with store.read() as session:
+            project = find_project(session, work.uid)
+        assert project is not None
+        store.run(lambda session: queue_sync(session, project))  # as the worker's timer does
+        wait_for(is_on, "the webhook is on again")
+        wait_for(lambda: work.tasks[0] in labels(running, work), "what was missed has come in")
+        server.annotate(work.tasks[1], [])
+        wait_for(lambda: work.tasks[1] in labels(running, work), "the webhook works again")
+        (kept,) = server.call("GET", "/api/webhooks/", project=work.id)
+        assert kept == hook | {"updated_at": kept["updated_at"]}
+        said = [line for line in running.log.read_text().splitlines() if "is on again" in line]
+        assert len(said) == 1
+        with LabelStudio(server.url, server.account.token) as client:
+            switch(on=False)  # off again before anybody saw it on: somebody wants it so
+            assert not keep_switched_on(store, client, project)
+            assert not is_on()
+            switch(on=True)
+            assert not keep_switched_on(store, client, project)
+            switch(on=False)  # another outage
+            assert keep_switched_on(store, client, project)
+            assert is_on()
 
 
 def test_deleted_and_edited_tasks_are_found(running: Service, work: Project) -> None:

@@ -226,10 +226,10 @@ def test_coverage_after_three_hand_overs_of_a_toy_language(
 def test_coverage_after_five_hand_overs_on_real_text(
     migrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Chemicals and diseases in sentences of abstracts: 20 to 320 labels, 1,000 tasks imported."""
+    """Chemicals and diseases in sentences of abstracts: 20 to 640 labels, 1,600 tasks imported."""
     data = require_benchmark_data() / "bc5cdr"
     texts = [text for part in ("train", "devel", "test") for text in _texts(data / f"{part}.tsv.gz")]
-    size = Size(imported=1_000, last=320, after=80, step=40, n_min=60, blind=0.3, judged=3_000)
+    size = Size(imported=1_600, last=640, after=80, step=40, n_min=60, blind=0.3, judged=3_000)
     outcomes = []
     with capsys.disabled():
         print(f"\nBC5CDR, {len(texts):,} sentences\n{HEAD}", flush=True)
@@ -238,7 +238,7 @@ def test_coverage_after_five_hand_overs_on_real_text(
                 file = Path(shutil.copy(migrated, tmp_path / f"{order.value}-{seed}.db"))
                 one = run(file, texts, ("Chemical", "Disease"), order=order, seed=seed, size=size)
                 print(show(order, seed, one), flush=True)
-                assert one.trainings == 5
+                assert one.trainings >= 6
                 check_training_sets(file)
                 outcomes.append(one)
     judge(outcomes)

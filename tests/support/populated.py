@@ -36,13 +36,14 @@ from backend.store.packed_lists import pack_ranked
 from backend.store.projects import ensure_model, ensure_project
 from backend.store.second_looks import ScoredLook, mark_looks, record_looks
 from backend.store.served import record_served
-from backend.store.state import SECOND_LOOKS, set_state
+from backend.store.state import SECOND_LOOKS, WORTH, set_state
 from backend.store.tables import SecondLook
 from backend.store.thresholds import write_version
 from backend.tagger.identity import ModelHeader
 from conformal.risk import RiskLevels, RiskPool
 from conformal.rows import TaskRows
 from conformal.thresholds import calibrate
+from tests.support.worth_figures import figures
 
 UID = "7.1760000000"
 TITLE = 'Letters <b>& "papers"</b>'
@@ -138,6 +139,7 @@ def populate(
         record_order(session, project.id, order=Order.UNIFORM, at=datetime.now(UTC), source="webhook")
         last = {"looked_at": 120, "annotations": 3, "finished_at": datetime.now(UTC).isoformat()}
         set_state(session, project.id, "sync", {"last": last, "total": {"looked_at": 900, "annotations": 7}, "runs": 8})
+        set_state(session, project.id, WORTH, figures(model.id))
         set_state(session, project.id, "publish", {"last": {"agrees": True}})
         enqueue_job(session, "publish", key=f"publish:{uid}", project_id=project.id)
         _look_again(session, project.id, model.id, tasks[:3])

@@ -110,3 +110,89 @@ def random_spans(rng: random.Random, text: str, *, classes: list[str], most: int
         start = max(0, min(start, len(text)))
         regions.append((start, max(start, min(end, len(text) + rng.choice((0, 0, 0, 3)))), label))
     return regions
+
+
+# Dialogues and HTML pages: the shapes of their values, broken and odd ones among them.
+DIALOGUES: dict[str, Any] = {
+    "nothing": [],
+    "no list": {"text": "Anna met Bob."},
+    "turns that are texts": ["Anna met Bob.", "He left."],
+    "turns without texts": [{"author": "A", "said": "Anna"}, {"author": "B"}, {"author": "C", "said": None}],
+    "a turn with a number": [{"said": "Anna"}, {"said": 7}],
+    "ten thousand turns": [{"author": str(i % 2), "said": f"Anna{i} met Bob."} for i in range(10_000)],
+    **{
+        f"{name}, twice": [{"author": "A", "said": text}, {"author": "B", "said": text}] for name, text in TEXTS.items()
+    },
+}
+PAGES: dict[str, str] = {
+    "nothing": "",
+    "white space": " \n ",
+    "text alone": "Anna met Bob in Paris.",
+    "never closed": "<p>Anna <b>met Bob",
+    "closed in the wrong order": "<b>Anna <i>met</b> Bob</i>",
+    "paragraphs that end themselves": "<p>Anna<p>met Bob",
+    "a block in a paragraph": "<p>Anna <div>met</div> Bob</p>",
+    "text in a table": "<table>Anna<tr><td>Bob</td></tr></table>",
+    "a table without sections": "<table> <tr> <td>Anna</td> </tr> <tr><th>Bob</th></tr> </table><p>Paris</p>",
+    "a table with a head": "<table><caption>x</caption><thead><tr><th>Anna</th></tr></thead><tr><td></td></tr></table>",
+    "a whole page": "<!DOCTYPE html>\n<html> <head> <title>t</title> </head>\n <body class=a>\n Anna</body> </html>\n",
+    "two bodies": "<body>Anna</body><body>Bob</body>",
+    "a script between": "<p>An<script>if (a > b) {}</script>na</p> met <script></script> Bob",
+    "a style between": "<p>Anna</p><style>p{color:red}</style><p>Bob</p>",
+    "comments": "An<!-- < > & -->na <!----> met <!-- - --> Bob",
+    "odd comments": "Anna <!--> met --> <!-- a --!> Bob",
+    "references": "Anna &amp; Bob &lt;3 &eacute; &#233; &#x1F600; AT&T & R&D",
+    "odd references": "Anna &copy 2 &notit; &#150; &#0; &#xD800; &#13;",
+    "line ends": "<pre>\r\n Anna\r\n\r\nmet</pre>Bob\rin",
+    "preformatted": "<pre>\n\nAnna\n <b>met</b>\n</pre>",
+    "lists": "<ul> <li>Anna</li>\n<li>Bob<ul><li>Paris</li></ul></li></ul><ol><li>x</li></ol>",
+    "things that cannot be closed": "Anna<br>met<br/>Bob<hr><img src='a>b'>in<wbr>Paris",
+    "attributes": "<p class=a title=\"x > y\" data-a='&amp;' onclick=alert(1)>Anna</p><a href='javascript:1'>Bob</a>",
+    "odd tags": "<p/>Anna <x-y>Bob</x-y> <svg><text>Paris</text></svg> <3 a<b </> <?php ?>",
+    "upper case": "<P>Anna <B>met</b> BOB</P><TABLE><TR><TD>x</TD></TR></TABLE>",
+    "very deep": "<div>" * 300 + "Anna" + "</div>" * 300,
+    "one long node": "<p>" + "Anna met Bob. " * 6_000 + "</p>",
+    "emoji": "<p>👩‍👧 Anna\tmet <i>🧑🏽‍🚀 Bob</i> in 🇫🇷 Paris</p>",
+    "NUL": "<p>Anna\x00 met Bob</p>",
+    "lone surrogate": "<p>Anna \ud800 met Bob</p>",
+    "head without a body": "<meta charset=utf-8>\n<link rel=x> \n <h1>Anna</h1> met",
+    "base64 of an image": "<img src='data:image/png;base64," + "A" * 50_000 + "'>Anna",
+}
+_INSIDE = ("b", "i", "span", "em", "a", "code", "font", "sup")
+_OUTSIDE = ("p", "div", "h2", "section", "blockquote", "article", "pre")
+_BITS = (
+    "Anna", "Bob", " ", "  ", "\n", "\t", "😀", "é", "&amp;", "&lt;", "&#233;", "&#x1F468;", "&nbsp;", "a < b", "AT&T",
+    "<br>", "<br/>", "<!-- x -->", "<img src=a>", "<wbr>", "\u00a0", "\r\n", "&quot;Paris&quot;", "<script>1</script>",
+)  # fmt: skip
+
+
+def random_page(draw: random.Random, depth: int = 3) -> str:
+    """Return random markup, most of it sound: tags within one another, tables, lists, emoji, references, comments."""
+    page = "".join(_random_block(draw, depth) for _ in range(draw.randint(1, 4)))
+    if draw.random() < 0.1:  # something is broken
+        at = draw.randrange(len(page) + 1)
+        page = page[:at] + draw.choice(["<b>", "</i>", "<p>", "&amp", "<", "</p>", "<li>", '"']) + page[at:]
+    return page
+
+
+def _random_block(draw: random.Random, depth: int) -> str:
+    kind = draw.random()
+    if depth == 0 or kind < 0.2:
+        return _random_line(draw, depth)
+    if kind < 0.3:
+        cells = ["<td>" + _random_line(draw, 1) + "</td>" for _ in range(3)]
+        return f"<table>\n<tr>{cells[0]} {cells[1]}</tr> <tr>{cells[2]}</tr></table>"
+    if kind < 0.4:
+        return "<ul>\n" + "".join(f"<li>{_random_block(draw, depth - 1)}</li>\n" for _ in range(2)) + "</ul>"
+    tag = draw.choice(_OUTSIDE)
+    inner = _random_line(draw, depth) if tag in {"p", "h2", "pre"} else _random_block(draw, depth - 1)
+    return f"<{tag} class='x'>{inner}</{tag}>"
+
+
+def _random_line(draw: random.Random, depth: int) -> str:
+    pieces = [draw.choice(_BITS) for _ in range(draw.randint(0, 6))]
+    if depth > 0:
+        tag = draw.choice(_INSIDE)
+        inner = _random_line(draw, depth - 1)
+        pieces.insert(draw.randint(0, len(pieces)), inner if tag == "a" else f"<{tag}>{inner}</{tag}>")
+    return "".join(pieces)

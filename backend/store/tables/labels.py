@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from backend.store.columns import Base, BigId, ExactText, UtcDateTime
 
 _SKIPPED = sa.text("exclusion = 'skipped'")
+_DISAGREEING = sa.text("votes < voters AND exclusion IS NULL")
 
 
 class Annotation(Base):
@@ -56,6 +57,12 @@ class Label(Base):
         sa.UniqueConstraint("task_id", "policy"),
         sa.Index("ix_labels_project", "project_id", "policy", "id"),
         sa.Index("ix_labels_skipped", "project_id", "policy", "id", sqlite_where=_SKIPPED, postgresql_where=_SKIPPED),
+        sa.Index(
+            "ix_labels_disagreeing",
+            *("project_id", "policy", "id"),
+            sqlite_where=_DISAGREEING,
+            postgresql_where=_DISAGREEING,
+        ),
     )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)

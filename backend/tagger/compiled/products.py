@@ -12,23 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from backend.tagger.compiled.instructions import intrinsic
+from backend.tagger.compiled.instructions import WIDE, intrinsic, multiply_add
 from conformal.trellis.jit import inner_kernel
 
 Floats = npt.NDArray[np.float32]
 
-_WIDE = bool(llvm.get_host_cpu_features().get("avx512f", False))
-_LANES = 16 if _WIDE else 8
+_LANES = 16 if WIDE else 8
 _VECTORS = 2
 PANEL = _LANES * _VECTORS  # columns of a panel
-_ROWS = 8 if _WIDE else 4  # rows of a block: as many as their sums fit into the registers
+_ROWS = 8 if WIDE else 4  # rows of a block: as many as their sums fit into the registers
 _TOGETHER = 4  # panels that a single row takes at once, or each sum would wait for itself
 _BLOCK = 64  # rows that meet a panel while it lies in the nearest cache
 
@@ -99,8 +96,6 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
                 for v in range(vectors)
             ]
             sums = [builder.load(at(to, place, vector), align=4) for place in places]
-            kind = ir.FunctionType(vector, [vector] * 3)
-            fused: Any = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{_LANES}f32")  # type: ignore[no-untyped-call]
             before = builder.block
             loop = builder.append_basic_block("inner")
             after = builder.append_basic_block("after")
@@ -135,7 +130,7 @@ def _block(rows: int, panels: int) -> Callable[..., None]:
                 mask = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
                 spread = builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), mask)
                 added.extend(
-                    builder.call(fused, [spread, weights[v], running[r * vectors + v]]) for v in range(vectors)
+                    multiply_add(builder, spread, weights[v], running[r * vectors + v]) for v in range(vectors)
                 )
             following = builder.add(k, size(1))
             k.add_incoming(following, loop)

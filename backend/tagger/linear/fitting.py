@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +37,20 @@ class Recipe:
             raise InvalidTraining(f"expected at least 1 step, got {self.steps}")
 
 
-def fit(examples: Examples, space: LabelSpace, *, features: int, recipe: Recipe, centre: Floats | None) -> Weights:
-    """Return the weights of the least penalised loss; penalties draw to `centre`, or to 0."""
+def fit(
+    examples: Examples,
+    space: LabelSpace,
+    *,
+    features: int,
+    recipe: Recipe,
+    centre: Floats | None,
+    tell: Callable[[int], None],
+) -> Weights:
+    """Return the weights of the least penalised loss; penalties draw to `centre`, or to 0. Each step is told."""
     penalty = Penalty(recipe.sparse, recipe.base, recipe.chain)
     objective = Objective(examples, space, features=features, penalty=penalty, centre=centre)
     begin = np.zeros(objective.size) if centre is None else centre
-    found = minimise(objective, begin, steps=recipe.steps, tolerance=recipe.tolerance)
+    found = minimise(
+        objective, begin, steps=recipe.steps, tolerance=recipe.tolerance, progress=lambda step, _: tell(step)
+    )
     return objective.split(found.point)

@@ -5,7 +5,6 @@ Nothing that is looked at here was learnt from by the model that is judged (METH
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,13 +14,13 @@ import numpy.typing as npt
 import conformal
 from backend.tagger.entity_f1 import EntityCounter
 from backend.tagger.linear.chains import Chains
+from backend.tagger.linear.course import Course
 from backend.tagger.linear.fitting import Recipe, fit
 from backend.tagger.linear.kernels import Floats, chain_losses
 from backend.tagger.linear.objective import Examples, Weights, chain_scores, score_tokens
 from conformal.labels import LabelSpace
 from conformal.trellis.potentials import Chain
 
-Progress = Callable[[str, float], None]
 _LEAST_GROUPS = 5  # with fewer texts (or sentences) nothing is held out
 _LITTLE, _MUCH = 80_000, 200_000  # tokens times labels: five folds up to the first, three up to the second, then one
 _USUAL_TEMPERATURE = 0.6  # where nothing is held out: about what small samples ask for
@@ -142,11 +141,14 @@ def judge(
     *,
     recipe: Recipe,
     centre: Floats | None,
-    say: Progress,
+    course: Course,
+    begin: float,
+    end: float,
 ) -> Report:
     """Fit on the rest of each fold and look at what it holds out.
 
-    Chains with dense features have them from a network; `centre` is where its weights are drawn to.
+    Chains with dense features have them from a network; `centre` is where its weights are drawn to. On its course this
+    takes the way from `begin` to `end`.
     """
     has_base = chains.examples.dense.shape[1] > 0
     folds = _folds(chains, space, np.random.default_rng([recipe.seed, 13]))
@@ -168,15 +170,20 @@ def judge(
     if not folds:
         return report(has_base, _USUAL_TEMPERATURE, None, None)
 
+    way = np.linspace(begin, end, len(folds) + has_base + 1).tolist()
+    number = iter(range(len(way) - 1))
+
     def held_out(examples: Examples, drawn_to: Floats | None, which: list[npt.NDArray[np.bool_]], part: str) -> _Held:
-        parts = []
-        for k, fold in enumerate(which):
-            say(f"{part}, fold {k + 1} of {len(which)}", 0.1 + 0.7 * k / len(folds))
+        held = _Held([], space)
+        for fold in which:
+            k = next(number)
+            tell = course.fit(f"{part}, {k + 1} of {len(way) - 1}", way[k], way[k + 1], most=recipe.steps)
             known = examples.take(np.flatnonzero(~fold))
-            weights = fit(known, space, features=len(chains.known), recipe=recipe, centre=drawn_to)
+            weights = fit(known, space, features=len(chains.known), recipe=recipe, centre=drawn_to, tell=tell)
             unknown = examples.take(np.flatnonzero(fold))
-            parts.append((unknown, score_tokens(unknown, weights), weights))
-        return _Held(parts, space)
+            held.parts.append((unknown, score_tokens(unknown, weights), weights))
+            course.f1 = held.f1()
+        return held
 
     if not has_base:
         held = held_out(chains.examples, None, folds, "held-out labels")

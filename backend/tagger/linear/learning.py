@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from backend.tagger.errors import InvalidTraining
 from backend.tagger.linear.chains import Chains, build_chains
+from backend.tagger.linear.course import Course, Progress
 from backend.tagger.linear.fitting import Recipe, fit
-from backend.tagger.linear.judging import Progress, Report, judge, without_dense
+from backend.tagger.linear.judging import Report, judge, without_dense
 from backend.tagger.linear.kernels import Floats
 from backend.tagger.linear.objective import Objective, Penalty, Weights
 from backend.tagger.linear.token_features import bias_row
@@ -65,11 +66,13 @@ def learn(
     if base is not None and {name.casefold() for name in space.classes} <= _folded(base):
         chosen = replace(chosen, base=chosen.base_known)
     centre = _centre(chains, space, base, mean=mean, spread=spread)
-    judged = judge(chains, space, recipe=chosen, centre=centre, say=say)
+    course = Course(say)
+    judged = judge(chains, space, recipe=chosen, centre=centre, course=course, begin=0.1, end=0.8)
     if not judged.uses_base:
         chains, centre = replace(chains, examples=without_dense(chains.examples)), None
-    say("learning from all labels", 0.8)
-    weights = fit(chains.examples, space, features=len(chains.known), recipe=chosen, centre=centre)
+    course.f1 = judged.held_f1
+    tell = course.fit("learning from all labels", 0.8, 1.0, most=chosen.steps)
+    weights = fit(chains.examples, space, features=len(chains.known), recipe=chosen, centre=centre, tell=tell)
     if judged.uses_base:
         weights = weights._replace(dense=weights.dense / spread[:, None])
         weights.sparse[bias_row(chains.known)] -= mean @ weights.dense

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from backend.tagger.entity_f1 import entity_f1
 from backend.tagger.errors import InvalidTraining
+from backend.tagger.linear.course import Progress
 from backend.tagger.linear.fitting import Recipe
-from backend.tagger.linear.judging import Progress, Report
+from backend.tagger.linear.judging import Report
 from backend.tagger.linear.learning import learn
 from backend.tagger.linear.saved import LinearInfo, load_base, load_linear_tagger, save_linear
 from backend.tagger.model_files import BUNDLED

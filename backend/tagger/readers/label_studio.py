@@ -18,6 +18,7 @@ from backend.tagger.readers.conll import open_text
 from backend.tagger.readers.types import LabelledText, Reading
 
 FLAG_CONTROL = "flag"
+_SHAPED = ("hypertextlabels", "paragraphlabels")  # kinds of results whose positions are not characters of a text
 _LANGUAGE_FIELDS = ("language", "lang")
 
 
@@ -128,6 +129,12 @@ def _spans(annotation: Mapping[str, object], text: str, control: str | None, whe
         results = annotation.get("result", [])
     for result in _list(results, where):
         item = _object(result, where)
+        said = item.get("value")
+        if item.get("type") in _SHAPED or (isinstance(said, Mapping) and "startOffset" in said):
+            raise InvalidData(
+                f"{where}: expected labels over a plain text, got labels over a dialogue or an HTML page: "
+                "`surespan export` writes those as plain text"
+            )
         if item.get("type") != "labels":
             continue
         name = item.get("from_name")

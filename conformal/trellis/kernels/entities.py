@@ -12,6 +12,7 @@ from conformal.trellis.jit import inner_kernel, kernel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
 
 
 @inner_kernel
@@ -33,6 +34,19 @@ def span_probability(
     if logs:
         return float(np.exp(mass + closing[b - 1, w, inside]))
     return float(mass * closing[b - 1, w, inside])
+
+
+@kernel
+def span_probabilities(
+    opening: Floats, step: Floats, closing: Floats, logs: bool, starts: Longs, ends: Longs
+) -> Floats:
+    """Return `span_probability` of spans for every class, at most 1: (S, W)."""
+    S, W = starts.shape[0], opening.shape[1]
+    probabilities = np.empty((S, W))
+    for i in range(S):
+        for w in range(W):
+            probabilities[i, w] = min(1.0, span_probability(opening, step, closing, logs, starts[i], ends[i], w))
+    return probabilities
 
 
 @kernel

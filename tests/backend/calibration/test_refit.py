@@ -30,8 +30,8 @@ from backend.store.projects import ensure_model, ensure_project
 from backend.store.served import record_served
 from backend.store.skips import skipped_tasks
 from backend.store.thresholds import activate_version, active_version, write_version
+from conformal.class_answers import label_pools
 from conformal.labels import OUTSIDE
-from conformal.prediction import label_pools
 from conformal.rows import EntityRows, TaskRows
 from conformal.scores import Method
 from conformal.thresholds import Thresholds, calibrate

@@ -39,7 +39,7 @@ def recorded(app: Flask) -> list[str]:
 
 def test_the_page_says_what_is_missing_and_asks_before_it_accepts(app: Flask) -> None:
     client = app.test_client()
-    page = client.get(PAGE).text
+    page = client.get(f"{PAGE}?tab=work").text
     assert "What nobody needs to open" in page
     assert "No decision has been made: for 2 %: needs 183 blind labels" in page
     question = client.get(f"{PAGE}/actions/accept?max_error=0.05").text

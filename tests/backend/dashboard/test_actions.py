@@ -50,16 +50,15 @@ def test_an_action_queues_its_job_and_is_recorded(app: Flask, action: str, query
     assert answer.status_code == 303
     assert answer.headers["Location"] == f"{PAGE}?done={action}#done"
     assert (job, "queued") in jobs(app)
-    page = client.get(answer.headers["Location"]).text
-    assert 'role="status"' in page
-    assert "someone on this machine" in page
+    assert 'role="status"' in client.get(answer.headers["Location"]).text
+    assert "someone on this machine" in client.get(f"{PAGE}?tab=running").text
     with service_of(app).reads.read() as session:
         project = find_project(session, UID)
         assert project is not None
         assert [each.action for each in list_actions(session, project.id)] == [action]
         assert project.alpha == ("0.2" if action == "alpha" else None)
     if action == "alpha":
-        assert "Alpha 0.2 has been requested; sets are served at 0.1 until" in page
+        assert "Alpha 0.2 has been requested; sets are served at 0.1 until" in client.get(PAGE).text
 
 
 def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> None:
@@ -71,7 +70,7 @@ def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> No
         model = lookup_model(session, header.name, header.hash)
         assert model is not None
         newest, *_, oldest = version_summaries(session, project.id, model_id=model.id)
-    assert f"?version={oldest.id}" in client.get(PAGE).text
+    assert f"?version={oldest.id}" in client.get(f"{PAGE}?tab=thresholds").text
     assert f"?version={newest.id}" not in client.get(PAGE).text  # it serves already
     assert answer_question(client, "rollback", f"?version={oldest.id}").status_code == 303
     assert ("publish", "queued") in jobs(app)
@@ -80,15 +79,14 @@ def test_rolling_back_serves_the_earlier_version_and_publishes(app: Flask) -> No
         assert active is not None
         assert active.id == oldest.id
     assert service.views.model_version(UID, project.label_config or "").endswith(f"+cal.{oldest.id}")
-    page = client.get(PAGE).text
-    assert "roll-back by someone on this machine" in page
-    assert f"version {oldest.id}, before {newest.id}" in page
+    assert "roll-back by someone on this machine" in client.get(f"{PAGE}?tab=thresholds").text
+    assert f"version {oldest.id}, before {newest.id}" in client.get(f"{PAGE}?tab=running").text
 
 
 def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.http.collecting.KEPT_SECONDS", 0.0)
     client = app.test_client()
-    assert "1 alarm not yet marked as seen" in client.get(PAGE).text
+    assert "1 alarm is not yet marked as seen" in client.get(PAGE).text
     assert "Texts have changed." in client.get(f"{PAGE}/actions/seen?alarm=1").text
     for alarm in ("", "x", "2", "9" * 19):
         assert client.get(f"{PAGE}/actions/seen", query_string={"alarm": alarm}).status_code == 404
@@ -96,10 +94,10 @@ def test_an_alarm_that_somebody_has_seen_is_counted_no_more(app: Flask, monkeypa
     assert client.get("/dashboard/projects/8/actions/seen?alarm=1").status_code == 404, "another project's"
     assert f'surespan_alarms{{kind="drift",project="{UID}"}} 1.0' in client.get("/metrics").text
     assert answer_question(client, "seen", "?alarm=1").status_code == 303
-    page = client.get(PAGE).text
+    page = client.get(f"{PAGE}?tab=promise").text
     assert "not yet marked as seen" not in page
     assert "actions/seen" not in page
-    assert "marked an alarm as seen" in page
+    assert "marked an alarm as seen" in client.get(f"{PAGE}?tab=running").text
     assert f'surespan_alarms{{kind="drift",project="{UID}"}} 0.0' in client.get("/metrics").text
 
 
@@ -159,4 +157,4 @@ def test_a_question_changes_nothing(app: Flask) -> None:
     for query in ("refit", "sync", "alpha?alpha=0.2"):
         assert client.get(f"{PAGE}/actions/{query}").status_code == 200
     assert ("refit", "queued") not in jobs(app)
-    assert "Nobody has pressed a button yet." in client.get(PAGE).text
+    assert "Nobody has pressed a button yet." in client.get(f"{PAGE}?tab=running").text

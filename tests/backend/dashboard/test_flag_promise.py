@@ -37,14 +37,14 @@ def test_promised_stands_beside_measured(populated_app: Flask) -> None:
         "0",
         "",
     )
-    page = populated_app.test_client().get(f"/dashboard/projects/{UID}").text
+    page = populated_app.test_client().get(f"/dashboard/projects/{UID}?tab=promise").text
     assert "What may be left alone?" in page
     assert "at most the promised share of a task&#39;s entities is wrong or missing" in page
 
 
 def test_without_levels_it_says_what_to_do(populated_app: Flask) -> None:
     assert rows_of(populated_app, "8") == []
-    page = populated_app.test_client().get("/dashboard/projects/8").text
+    page = populated_app.test_client().get("/dashboard/projects/8?tab=promise").text
     assert "No level of your own yet" in page
     assert "SURESPAN_MAX_ERROR" in page
 
@@ -53,7 +53,7 @@ def test_flags_of_several_labels_promise_nothing_and_it_says_so(settings: Settin
     app = make_app(start=False, flags="sets")
     with Store(settings.database_url) as store, store.write() as session:
         ensure_project(session, "8.1760000001", title="Nothing yet")
-    page = app.test_client().get("/dashboard/projects/8").text
+    page = app.test_client().get("/dashboard/projects/8?tab=promise").text
     assert "which promises nothing about the rest (SURESPAN_FLAGS=sets)" in page
     assert "No level of your own yet" not in page
 

@@ -27,7 +27,7 @@ def listed(empty_app: Flask) -> Flask:
 
 
 def test_the_page_shows_both_lists_with_their_evidence(listed: Flask) -> None:
-    page = listed.test_client().get(PAGE).text
+    page = listed.test_client().get(f"{PAGE}?tab=work").text
     assert "Labels that are probably wrong" in page
     assert "PER “t” (0.04 %)" in page
     assert "LOC “text” (97 %)" in page
@@ -67,7 +67,7 @@ def test_saying_that_a_label_is_right_takes_it_off_the_list(listed: Flask) -> No
         assert project is not None
         done = list_actions(session, project.id)[0]
     assert (done.action, done.details["task"], done.details["revision"]) == ("keep", "1000", 1)
-    assert "found a label right at a second look" in client.get(PAGE).text
+    assert "found a label right at a second look" in client.get(f"{PAGE}?tab=running").text
 
 
 def test_only_labels_that_were_judged_can_be_kept(listed: Flask) -> None:
@@ -84,7 +84,7 @@ def test_only_labels_that_were_judged_can_be_kept(listed: Flask) -> None:
 
 
 def test_without_judged_labels_the_page_says_what_is_needed(listed: Flask) -> None:
-    page = listed.test_client().get("/dashboard/projects/8").text
+    page = listed.test_client().get("/dashboard/projects/8?tab=work").text
     assert "No label has been checked yet" in page
     answer = listed.test_client().get("/api/v1/projects/8/second-looks").get_json()
     assert (answer["listed"], answer["check"], answer["reference"]) == ([], [], 0)

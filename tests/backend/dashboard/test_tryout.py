@@ -84,7 +84,7 @@ def test_another_alpha_is_served_with_the_version_that_the_refit_makes_for_it(tr
         )
     assert service.views.model_version(UID, CONFIG) != before
     assert "<dd>0.3</dd>" in post(trying, text="Anna in Rome.", project=UID)
-    assert "alpha 0.3, by someone on this machine" in client.get(f"/dashboard/projects/{UID}").text
+    assert "alpha 0.3, by someone on this machine" in client.get(f"/dashboard/projects/{UID}?tab=thresholds").text
 
 
 def test_what_cannot_be_used_is_said(trying: Flask) -> None:

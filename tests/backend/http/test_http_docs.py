@@ -34,7 +34,7 @@ def test_every_metric_is_in_the_reference(idle_app: Flask) -> None:
 def test_every_setting_of_the_service_is_in_the_reference() -> None:
     fields = (
         "port host workers threads log_level basic_auth_user basic_auth_pass webhook_secret model_dir model_wait "
-        "labels_control max_text max_request_mb task_hosts cache_tasks"
+        "labels_control max_text max_request_mb task_hosts task_hosts_private cache_tasks"
     )
     for field in fields.split():
         assert f"`{variable_of(field)}`" in REFERENCE

@@ -21,7 +21,7 @@ from backend.store.projects import ensure_task, find_project, find_task, list_ta
 from backend.store.sampling import load_history
 from backend.store.schema import upgrade
 from backend.store.state import get_state
-from backend.store.tables import Annotation, Job, Label, Task
+from backend.store.tables import Annotation, Event, Job, Label, Task
 from tests.support.data import require_benchmark_data
 from tests.support.payload_shapes import CONFIG, STAMP, TEXTS, annotation, events, project_object, region, task
 
@@ -173,6 +173,31 @@ def test_long_lists_are_done_in_parts_with_the_time_of_the_whole(store: Store) -
     with store.read() as session:
         times = session.execute(sa.text("SELECT count(*), min(at), max(at) FROM task_deletions")).one()
     assert tuple(times) == (250, "2026-11-03 00:00:00.000000", "2026-11-03 00:00:00.000000")
+
+
+def test_five_thousand_annotations_cost_as_many_statements_as_two(store: Store) -> None:
+    """Label Studio sends up to 5,000 at once, and gives up after a second."""
+    statements: list[str] = []
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+
+    def counted(size: int, first: int) -> tuple[int, int]:
+        numbers = range(first, first + size)
+        made = [annotation(number, task_id=number, lead_time=None, updated_by=None) for number in numbers]
+        body = {"annotation": made, "task": [task(number, TEXTS[0]) for number in numbers]}
+        statements.clear()
+        store_event(store, {"action": "ANNOTATIONS_CREATED", "project": project_object(), **body})
+        assert sum(statement.startswith("INSERT INTO events") for statement in statements) == 1
+        stored = len(statements)
+        statements.clear()
+        assert process_events(store, INGEST.process, worker="t", limit=1) == 1
+        split = len(statements)
+        with store.write() as session:
+            waiting = sa.select(Event.ordering_key).where(Event.state == "pending").order_by(Event.id)
+            assert session.execute(waiting).scalars().all() == [f"a{number}" for number in numbers]
+            session.execute(sa.delete(Event))
+        return stored, split
+
+    assert counted(2, 1) == counted(5000, 10)
 
 
 def test_deletions_of_a_poll_count_from_the_poll(store: Store) -> None:

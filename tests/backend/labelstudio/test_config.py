@@ -101,7 +101,8 @@ def test_the_flag_control_is_recognised(control: str, expected: Flag | None) -> 
     [
         '<View><Labels name="l" toName="t"><Label value="PER"/></Labels><Image name="t" value="$image"/></View>',
         '<View><Labels name="l" toName="t"><Label value="PER"/></Labels><Text name="t" value="the same"/></View>',
-        '<View><HyperText name="t" value="$html"/><Labels name="l" toName="t"><Label value="PER"/></Labels></View>',
+        '<View><HyperText name="t" value="$html" valueType="url"/><Labels name="l" toName="t"/></View>',
+        '<View><Text name="t" value="$text"/><HyperTextLabels name="l" toName="t"/></View>',
         "<View/>",
     ],
 )

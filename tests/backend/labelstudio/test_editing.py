@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.domain.target import Flag
 from backend.errors import InvalidLabelConfig
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.editing import add_flag, show_difference, with_paragraph, without_paragraph
@@ -78,3 +79,22 @@ def test_a_newer_paragraph_takes_the_place_of_the_older() -> None:
     assert with_paragraph("<p>Theirs.</p>\n<p>Old.</p>", "<p>New.</p>", earlier="<p>Old.</p>") == (
         "<p>Theirs.</p>\n<p>New.</p>"
     )
+
+
+@pytest.mark.parametrize(("kind", "tag"), [("ParagraphLabels", "Paragraphs"), ("HyperTextLabels", "HyperText")])
+def test_the_flag_of_a_dialogue_or_page_is_a_control_of_its_kind(kind: str, tag: str) -> None:
+    xml = f'<View><{kind} name="l" toName="t"><Label value="PER"/></{kind}><{tag} name="t" value="$x"/></View>'
+    target = parse_config(xml).target(["PER"])
+    assert (target.kind, target.text.shape) == (kind.lower(), tag.lower())
+    flagged = add_flag(xml, target)
+    assert f'<{tag} showLabels="true"' in flagged
+    again = parse_config(flagged).target(["PER"])
+    assert again.flag == Flag("flag", "Needs review", kind.lower())
+    assert add_flag(flagged, again) == flagged
+
+
+def test_what_the_editor_shows_otherwise_than_it_is_held_is_not_taken() -> None:
+    labels = '<ParagraphLabels name="l" toName="t"><Label value="PER"/></ParagraphLabels>'
+    for more in ('contextScroll="true"', 'valueType="url"'):
+        config = parse_config(f'<View>{labels}<Paragraphs name="t" value="$x" {more}/></View>')
+        assert config.controls == ()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from label_studio_sdk.label_interface import LabelInterface
 
+from backend.documents.document import ANY_TEXT, PlainDocument
 from backend.domain.priority import priority_of
 from backend.domain.ranked import Labeling
 from backend.domain.records import TextSpan
@@ -17,7 +18,7 @@ from backend.labelstudio.payloads import TaskIn
 from backend.labelstudio.render import render, render_empty, render_suggestion
 from backend.prediction.answer import Answer
 from backend.prediction.prediction import DoubtfulSpan
-from conformal.prediction import SpanLabel
+from conformal.span_sets import SpanLabel
 
 TEXT = "👩‍🚀 Alice\r\nmet Jordan."
 ALICE, JORDAN = TEXT.index("Alice"), TEXT.index("Jordan")
@@ -66,7 +67,7 @@ def answer(**changes: Any) -> Answer:
 
 
 def rendered(made: Answer, where: Target) -> list[dict[str, Any]]:
-    return render(made, TEXT, target=where, project="1.2", task="9")
+    return render(made, PlainDocument(TEXT), target=where, project="1.2", task="9")
 
 
 def test_rank_one_is_last_and_ranks_have_versions_and_scores() -> None:
@@ -130,7 +131,7 @@ def test_without_a_flag_control_doubt_is_in_meta_only() -> None:
 
 def test_ids_are_stable_over_versions_and_distinct_over_tasks_and_projects() -> None:
     def ids(made: Answer, project: str = "1.2", task: str = "9") -> list[str]:
-        shown = render(made, TEXT, target=target(), project=project, task=task)
+        shown = render(made, PlainDocument(TEXT), target=target(), project=project, task=task)
         return [each["id"] for each in shown[-1]["result"]]
 
     assert ids(answer()) == ids(answer(threshold_version=8, model_version="m@12345678+cal.8"))
@@ -160,6 +161,7 @@ def test_only_what_a_person_did_is_fixed() -> None:
             {"value": None, "from_name": "entity"},
         ],
         task(),
+        ANY_TEXT,
         target=target(),
         model_version="V",
     )
@@ -172,16 +174,16 @@ def test_our_prediction_in_view_counts_as_present() -> None:
     other = {"model_version": "V #2", "result": [region(ALICE, ALICE + 5, "LOC")]}
     fixed = region(0, 1, "Person", origin="manual")
     started = region(ALICE, ALICE + 5, "Person", origin="prediction")
-    given = read_given([fixed, started], task(other, shown), target=target(), model_version="V")
+    given = read_given([fixed, started], task(other, shown), ANY_TEXT, target=target(), model_version="V")
     assert TextSpan(JORDAN, JORDAN + 6, "LOC") in given.present
     assert TextSpan(ALICE, ALICE + 5, "LOC") not in given.present
-    blank = read_given([fixed], task(other, shown), target=target(), model_version="V")
+    blank = read_given([fixed], task(other, shown), ANY_TEXT, target=target(), model_version="V")
     assert blank.present == {TextSpan(0, 1, "PER")}
 
 
 def test_a_suggestion_adds_no_span_twice() -> None:
     present = {TextSpan(ALICE, ALICE + 5, "PER")}
-    made = render_suggestion(answer(), TEXT, target=target(), project="1.2", task="9", present=present)
+    made = render_suggestion(answer(), PlainDocument(TEXT), target=target(), project="1.2", task="9", present=present)
     assert [each["value"]["text"] for each in made["result"]] == ["Jordan"]
     assert [len(each["result"]) for each in made["alternatives"]] == [1, 0]
     assert (

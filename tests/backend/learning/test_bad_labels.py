@@ -7,15 +7,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from backend.domain.project_model import ProjectModel
 from backend.jobs.kinds import Kind, queue_train
 from backend.models.stored import StoredModels
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import store_events
-from backend.store.jobs import list_jobs
+from backend.store.jobs import MAX_TRIES, list_jobs
 from backend.tagger.loading import load_tagger
 from tests.backend.learning.test_training import NOON, Desk
+from tests.support.own_models import config_of
 from tests.support.paths import ROOT
 from tests.support.workers import MakeWorker, labelled
 
@@ -28,7 +30,8 @@ LONG = "mol " * 10_000
 
 @pytest.fixture
 def desk(make_worker: MakeWorker) -> Desk:
-    return Desk(make_worker(learn="manual", learn_from="nothing", refit_every_labels=1000))
+    config = config_of("Drug", "Symptom", "Dose")
+    return Desk(make_worker(learn="manual", learn_from="nothing", refit_every_labels=1000), config=config)
 
 
 def train(desk: Desk) -> dict[str, object]:
@@ -52,8 +55,7 @@ def deliver(desk: Desk, *labels: tuple[str, list[tuple[int, int, str]]]) -> None
     with desk.store.write() as session:
         ensure_tasks(session, desk.project.id, tasks)
     store_events(desk.store, events)
-    desk.worker._due.clear()
-    desk.worker.drain()
+    look(desk)
 
 
 def loads(desk: Desk, place: Path) -> ProjectModel:
@@ -65,35 +67,53 @@ def loads(desk: Desk, place: Path) -> ProjectModel:
 
 
 @pytest.mark.parametrize(
-    "labels",
+    ("labels", "classes"),
     [
-        [(TEXT, [DRUG])],
-        [(TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, [])],
-        [(TEXT, [DRUG]), (TEXT, [DRUG, (0, 12, "Symptom")])],
-        [(LONG, [(4 * i, 4 * i + 3, "Drug") for i in range(10_000)])],
+        ([(TEXT, [DRUG])], ("Drug",)),
+        ([(TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, [])], ("Drug", "Symptom")),
+        ([(TEXT, [DRUG]), (TEXT, [DRUG, (0, 12, "Symptom")])], ("Drug", "Symptom")),
+        ([(LONG, [(4 * i, 4 * i + 3, "Drug") for i in range(10_000)])], ("Drug",)),
     ],
     ids=["one class, one example", "contradictory duplicates", "overlap", "10,000 labels in a task"],
 )
-def test_a_project_of_odd_labels_has_a_model_that_loads_or_hears_why_not(
-    desk: Desk, tmp_path: Path, labels: list[tuple[str, list[tuple[int, int, str]]]]
+def test_a_project_of_odd_labels_has_a_model_that_loads(
+    desk: Desk, tmp_path: Path, labels: list[tuple[str, list[tuple[int, int, str]]]], classes: tuple[str, ...]
 ) -> None:
     deliver(desk, *labels)
     result = train(desk)
-    if "skipped" in result:
-        assert "expected" in str(result["skipped"])
-        assert desk.serving is None
-    else:
-        assert loads(desk, tmp_path).version == result["model"]
+    serving = loads(desk, tmp_path)
+    assert (serving.version, serving.classes) == (result["model"], classes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ([(TEXT, [])], "expected at least one labelled entity, got none"),
+        ([(TEXT, [DRUG, (0, 12, "Symptom")])], "it overlaps another span"),
+        ([(TEXT, [(5, 12, "Dosis")])], "expected confirmed labels to train on"),
+    ],
+    ids=["no entity", "nothing but overlap", "a label that the config does not have"],
+)
+def test_labels_that_teach_nothing_leave_the_tasks_blank_and_the_page_says_why(
+    desk: Desk, labels: list[tuple[str, list[tuple[int, int, str]]]], reason: str
+) -> None:
+    deliver(desk, *labels)
+    assert reason in str(train(desk)["skipped"])
+    assert desk.serving is None
+    assert "nothing was trained the last time: expected" in desk.page()
 
 
 def test_odd_labels_beside_usable_ones_leave_a_model_that_loads(desk: Desk, tmp_path: Path) -> None:
     desk.label(20)
     train(desk)
     before = loads(desk, tmp_path / "before")
-    deliver(desk, (TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, [DRUG, (0, 12, "Symptom")]), (TEXT, [(7, 7, "Drug")]))
+    assert before.classes == ("Drug", "Symptom")
+    overlap, nothing, one_dose = [DRUG, (0, 12, "Symptom")], [(7, 7, "Drug")], [(13, 16, "Dose")]
+    deliver(desk, (TEXT, [DRUG]), (TEXT, [SYMPTOM]), (TEXT, overlap), (TEXT, nothing), (TEXT, one_dose))
     result = train(desk)
-    assert loads(desk, tmp_path / "after").version in {before.version, result.get("model")}
-    assert "skipped" in result or "model" in result
+    after = loads(desk, tmp_path / "after")
+    assert (after.version, set(after.classes)) == (result["model"], {"Drug", "Symptom", "Dose"})
+    assert after.why == f"knows 1 more of the project's labels than {before.version}"
 
 
 def test_a_disk_that_is_full_while_a_model_is_saved_leaves_the_one_that_serves(
@@ -110,19 +130,37 @@ def test_a_disk_that_is_full_while_a_model_is_saved_leaves_the_one_that_serves(
         "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
     )
+    desk.worker.settings = desk.worker.settings.model_copy(update={"learn": "auto"})
     with monkeypatch.context() as full:
         full.setenv("PYTHONPATH", os.pathsep.join([str(site), str(ROOT)]))
-        with desk.store.write() as session:
-            queue_train(session, desk.project, who="ann")
-        desk.worker.drain()
-    ((state, error), *_) = failures(desk)
-    assert state != "done"
-    assert "expected a trained model, got" in error
+        look(desk)
+        ((state, attempts, error),) = failures(desk)
+        assert (state, attempts) == ("queued", 1)
+        assert "expected a trained model, got" in error
+        assert "a training failed and is tried again: TrainingFailed: expected a trained model, got" in desk.page()
+        # It begins again each time, so however far it comes, it is given up in the end; until more labels come.
+        for expected in (("queued", MAX_TRIES - 1), ("failed", MAX_TRIES)):
+            with desk.store.write() as session:
+                again = "UPDATE jobs SET run_after = '2026-01-01 00:00:00', attempts = :tries WHERE state = 'queued'"
+                session.execute(sa.text(again), {"tries": expected[1] - 1})
+            look(desk)
+            ((state, attempts, _),) = failures(desk)
+            assert (state, attempts) == expected
+        look(desk)
+    assert len(failures(desk)) == 1
+    assert "the last training failed, and the model before it serves" in desk.page()
     assert loads(desk, tmp_path / "meanwhile") == before
     assert desk.models == [before]
 
 
-def failures(desk: Desk) -> list[tuple[str, str]]:
-    """Return the states of jobs that were tried in vain, and what they say, the newest first."""
+def look(desk: Desk) -> None:
+    """Let the worker look at what is due, as if a while had passed."""
+    desk.worker._due.clear()
+    desk.worker.drain()
+
+
+def failures(desk: Desk) -> list[tuple[str, int, str]]:
+    """Return the jobs that were tried in vain: state, how often, and what they say, the newest first."""
     with desk.store.read() as session:
-        return [(job.state, str(job.error)) for job in list_jobs(session) if job.kind == Kind.TRAIN and job.error]
+        jobs = [job for job in list_jobs(session) if job.kind == Kind.TRAIN and job.error]
+    return [(job.state, job.attempts, str(job.error)) for job in jobs]

@@ -5,18 +5,21 @@ With the real worker, the real process that trains, and both databases.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
+from sqlalchemy.orm import Session
 
 from backend.app import create_app, service_of
 from backend.calibration.order import record_order
 from backend.cli import main
 from backend.domain.project_model import ProjectModel, State
-from backend.domain.records import Draw, ProjectRecord
+from backend.domain.records import Draw, JobRecord, ProjectRecord
 from backend.domain.streams import Order
 from backend.intake.ingest import read_project_uid
 from backend.jobs.kinds import Kind, is_pending, queue_train
@@ -27,9 +30,11 @@ from backend.learning.schedule import queue_due_training
 from backend.store import Store
 from backend.store.batches import NewTask, ensure_tasks
 from backend.store.events import store_events
-from backend.store.jobs import list_jobs
+from backend.store.jobs import heartbeat, list_jobs
 from backend.store.project_models import list_models, serving_model
 from backend.store.projects import ensure_project
+from backend.tagger.model_files import read_header
+from backend.worker import worker
 from backend.worker.worker import Worker
 from tests.support.own_models import config_of
 from tests.support.payload_shapes import project_object
@@ -96,7 +101,7 @@ class Desk:
         """The page of the project."""
         app = create_app(self.worker.settings)
         try:
-            return app.test_client().get(f"/dashboard/projects/{PROJECT}").text
+            return app.test_client().get(f"/dashboard/projects/{PROJECT}?tab=running").text
         finally:
             service_of(app).close()
 
@@ -302,6 +307,35 @@ def test_a_label_that_is_replaced_is_kept_and_the_page_says_what_happened(desk: 
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_it_begins_with_a_network_of_ones_own_and_says_how_far_it_is(
+    make_worker: MakeWorker, served_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(make_worker(learn="auto", learn_from=str(served_model), refit_every_labels=1000))
+    app = create_app(desk.worker.settings)
+    seen: list[str] = []
+
+    def beat(session: Session, job: JobRecord, **how: Any) -> None:
+        heartbeat(session, job, **how)
+        if job.kind == Kind.TRAIN and how.get("note"):
+            seen.append(how["note"])
+
+    monkeypatch.setattr(worker, "heartbeat", beat)
+    try:
+        desk.label(20)
+        answer = app.test_client().get(f"/api/v1/jobs?project={PROJECT}").json
+    finally:
+        service_of(app).close()
+    (first,) = desk.models
+    base = read_header(served_model)
+    assert base is not None
+    assert (first.state, first.base, first.recipe["ancestors"]) == (State.SERVING, base.hash, [base.hash])
+    far = rf"{first.labels} labels: learning from all labels, F1 \d\.\d\d on held-out labels, about \d+ s left"
+    assert any(re.fullmatch(far, note) for note in seen)
+    (job,) = [job for job in answer["jobs"] if job["kind"] == Kind.TRAIN]
+    assert (job["done"], job["total"], job["note"]) == (100, 100, seen[-1])
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_people_and_programs_can_ask_for_a_training(
     url: str, desk: Desk, served_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,7 +347,7 @@ def test_people_and_programs_can_ask_for_a_training(
     app = create_app(settings)
     try:
         client = app.test_client()
-        page = client.get(f"/dashboard/projects/{PROJECT}").text
+        page = client.get(f"/dashboard/projects/{PROJECT}?tab=running").text
         assert "12 labels to learn from; a model is trained when somebody asks for it." in page
         assert "Train now" in page
         asked = client.post(f"/api/v1/projects/{PROJECT}/train")
@@ -322,7 +356,7 @@ def test_people_and_programs_can_ask_for_a_training(
         assert report["serving"] is None
         assert report["learning"]["training"]["job"] == asked.json["job"]
         assert report["learning"]["training"]["state"] == "queued"
-        assert "a training waits for its turn" in client.get(f"/dashboard/projects/{PROJECT}").text
+        assert "a training waits for its turn" in client.get(f"/dashboard/projects/{PROJECT}?tab=running").text
     finally:
         service_of(app).close()
     quiet.worker.drain()

@@ -86,7 +86,7 @@ def test_the_licence_of_the_bundled_weights_is_said(idle_app: Flask, settings: S
             session.get_one(Row, later.id).base = first.model_hash
     report = idle_app.test_client().get(ROUTE).json
     assert [each["licence"] for each in report["models"]] == [LICENCE, LICENCE]  # also by way of another
-    assert "non-commercial" in idle_app.test_client().get(f"/dashboard/projects/{UID}").text
+    assert "non-commercial" in idle_app.test_client().get(f"/dashboard/projects/{UID}?tab=running").text
 
 
 def test_the_command_lists_and_promotes(settings: Settings, hashes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_the_command_lists_and_promotes(settings: Settings, hashes: list[str], m
 
 def test_the_page_shows_them_and_goes_back(idle_app: Flask, hashes: list[str]) -> None:
     client = idle_app.test_client()
-    page = client.get(f"/dashboard/projects/{UID}").text
+    page = client.get(f"/dashboard/projects/{UID}?tab=running").text
     assert 'id="section-models"' in page
     assert f"own@{hashes[0][:8]}" in page
     question = client.get(f"/dashboard/projects/{UID}/actions/promote?model={hashes[0]}")

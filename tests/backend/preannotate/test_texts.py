@@ -3,17 +3,23 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backend.domain.target import TextTag
 from backend.errors import InvalidInput
-from backend.preannotate.texts import Format, Source, format_of, read_texts
+from backend.preannotate.texts import Format, format_of, read_texts
 
 TASKS = [{"data": {"text": " Zoë 😀\r\n", "language": "fr", "more": 1}, "id": 7}, {"text": "Bob.", "lang": "en"}]
 
+TEXT = TextTag("text", "text", is_url=False)
 
-def read(path: Path, **more: str) -> list[Source]:
-    return list(read_texts(path, format_of(path), key="text", **more))
+
+def read(path: Path, **more: str) -> list[Any]:
+    """Return sources, with their texts in place of what is shown."""
+    sources: list[Any] = list(read_texts(path, format_of(path), tag=TEXT, **more))
+    return [each._replace(document=each.document.text) for each in sources]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz"])
@@ -22,8 +28,8 @@ def test_tasks_keep_their_data_to_the_letter(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     assert read(path) == [
-        Source(" Zoë 😀\r\n", {"text": " Zoë 😀\r\n", "language": "fr", "more": 1}, "fr", "7"),
-        Source("Bob.", {"text": "Bob.", "lang": "en"}, "en", "2"),
+        (" Zoë 😀\r\n", {"text": " Zoë 😀\r\n", "language": "fr", "more": 1}, "fr", "7"),
+        ("Bob.", {"text": "Bob.", "lang": "en"}, "en", "2"),
     ]
     assert {each.language for each in read(path, language="de")} == {"de"}
 
@@ -31,7 +37,7 @@ def test_tasks_keep_their_data_to_the_letter(tmp_path: Path, name: str) -> None:
 def test_a_text_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\ufeffOne.\n\n  Two.\r\nThree", encoding="utf-8")
-    assert [each.text for each in read(path)] == ["One.", "  Two.", "Three"]
+    assert [each[0] for each in read(path)] == ["One.", "  Two.", "Three"]
     assert read(path, language="en")[0].data == {"text": "One.", "language": "en"}
 
 
@@ -39,8 +45,8 @@ def test_columns(tmp_path: Path) -> None:
     path = tmp_path / "de.test.conll"
     path.write_text("Zoë\tB-PER\nsingt\tO\n\nJa\tO\n", encoding="utf-8")
     assert read(path) == [
-        Source("Zoë singt", {"text": "Zoë singt", "language": "de"}, "de", "1"),
-        Source("Ja", {"text": "Ja", "language": "de"}, "de", "2"),
+        ("Zoë singt", {"text": "Zoë singt", "language": "de"}, "de", "1"),
+        ("Ja", {"text": "Ja", "language": "de"}, "de", "2"),
     ]
 
 
@@ -61,4 +67,4 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, form: Format, cont
     path = tmp_path / "a.x"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InvalidInput, match=message):
-        list(read_texts(path, form, key="text"))
+        list(read_texts(path, form, tag=TEXT))

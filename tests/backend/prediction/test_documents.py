@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.calibration.score_rows import drawn_unit, unit_rows
+from backend.documents.document import PlainDocument
 from backend.domain.records import TextSpan
 from backend.labelstudio.config import parse_config
 from backend.labelstudio.render import render
@@ -89,7 +90,7 @@ def test_further_ranks_differ_where_doubt_is_greatest(predictor: Predictor) -> N
 def test_doubtful_spans_name_other_labelings_of_their_own_sentence(predictor: Predictor) -> None:
     (made,) = predictor.predict([DOCUMENT])
     target = parse_config(CONFIG).target(predictor.tagger.space.classes)
-    entries = render(answer_of(made), DOCUMENT, target=target, project="1", task="2")
+    entries = render(answer_of(made), PlainDocument(DOCUMENT), target=target, project="1", task="2")
     flagged = [each for each in entries[-1]["result"] if each["from_name"] == "flag" and "also" in each["meta"]]
     assert flagged
     bounds = made.decoded.char_bounds()
@@ -101,7 +102,13 @@ def test_doubtful_spans_name_other_labelings_of_their_own_sentence(predictor: Pr
         for words in meta["also"]:
             names = [part.rpartition(" (")[0] for part in words.split("), ")] if words != "no entity" else []
             assert all(name in sentence for name in names)
-    one = render(answer_of(predictor.predict([SENTENCES[0]])[0]), SENTENCES[0], target=target, project="1", task="2")
+    one = render(
+        answer_of(predictor.predict([SENTENCES[0]])[0]),
+        PlainDocument(SENTENCES[0]),
+        target=target,
+        project="1",
+        task="2",
+    )
     assert not any("also" in each.get("meta", {}) for each in one[-1]["result"])
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from backend.documents.document import PlainDocument
 from backend.domain.flag_rule import RiskRule
 from backend.domain.guarantee import Guarantee
 from backend.domain.priority import doubt_of
@@ -240,7 +241,7 @@ def test_regions_in_label_studio_carry_the_promise(tagger: NetworkTagger, plain:
     target = parse_config(CONFIG).target(tagger.space.classes)
     for predictor, promised in ((at(tagger, plain, 0.05), True), (Predictor(tagger, plain), False)):
         (made,) = predictor.predict(TEXTS[:1])
-        first, *_ = render(answer_of(made), TEXTS[0], target=target, project="1", task="2")
+        first, *_ = render(answer_of(made), PlainDocument(TEXTS[0]), target=target, project="1", task="2")
         metas = [result["meta"] for result in first["result"] if "meta" in result]
         assert metas
         for meta in metas:

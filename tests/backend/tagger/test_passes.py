@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_short_texts_are_tagged_during_a_pass_of_a_long_one(tiny_model: Path, mo
     monkeypatch.setattr(network_tagger, "_BATCH_TOKENS", 24)  # sixty sentences are some fifteen passes
     tagger = load_tagger(tiny_model)
     expected = [tagger.potentials([text], languages=["de"])[0].potentials.emissions for text in (DOCUMENT, SHORT)]
-    real = tagger._run
+    real = tagger._network.emissions
     passes: list[str] = []
     found: dict[str, Any] = {}
 
@@ -65,7 +66,7 @@ def test_short_texts_are_tagged_during_a_pass_of_a_long_one(tiny_model: Path, mo
         with PROCESS.work(LONG + 1 if text == DOCUMENT else len(text)):
             (found[name],) = tagger.potentials([text], languages=["de"])
 
-    def run(group: list[Any], *rest: Any) -> None:
+    def run(words: list[str], lengths: Any) -> Any:
         name = threading.current_thread().name
         passes.append(name)
         if name == "first" and passes.count("first") == 1:
@@ -77,9 +78,9 @@ def test_short_texts_are_tagged_during_a_pass_of_a_long_one(tiny_model: Path, mo
             short.start()
             short.join(WAIT)
             assert "short" in found, "it was tagged while a pass of a long text was under way"
-        real(group, *rest)
+        return real(words, lengths)
 
-    monkeypatch.setattr(tagger, "_run", run)
+    monkeypatch.setattr(tagger, "_network", SimpleNamespace(emissions=run))
     threads = [threading.Thread(target=tag, args=("first", DOCUMENT), name="first")]
     threads[0].start()
     threads[0].join(WAIT)

@@ -231,6 +231,16 @@ def test_label_studio_choices(tmp_path: Path) -> None:
         ("x.jsonl", json.dumps(task("ab", {"result": 3})), "expected a list of results"),
         (
             "x.jsonl",
+            json.dumps(task("ab", {"result": [{"type": "hypertextlabels", "value": {}}]})),
+            "got labels over a dialogue or an HTML page",
+        ),
+        (
+            "x.jsonl",
+            json.dumps(task("ab", {"result": [{"type": "labels", "value": {"start": "0", "startOffset": 0}}]})),
+            "expected labels over a plain text",
+        ),
+        (
+            "x.jsonl",
             '{"data": {"a": "x", "b": "y"}, "annotations": [{"result": []}]}',
             "expected a text in the data field",
         ),
