@@ -295,7 +295,6 @@ def test_simulate_and_the_real_loop_agree(
         tmp_path=tmp_path,
     )  # fmt: skip
     assert len(played.decisions) == 1
-    assert played.end.accepted > 0
 
 
 @pytest.mark.slow
