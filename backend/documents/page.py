@@ -56,7 +56,7 @@ class _Plain:
 
 
 class Page(Document):
-    """The text of a page, a blank line between its blocks; markup, scripts and styles are no part of it."""
+    """The text of a page, `TURN_BREAK` between its blocks; markup, scripts and styles are no part of it."""
 
     def __init__(self, nodes: Iterable[TextNode | Break]) -> None:
         plain = _Plain([], array("i"))
@@ -143,6 +143,6 @@ def read_page(html: str, *, inline: bool = False) -> Page:
 
     >>> page = read_page("<p>Ann &amp; <b>Bob</b></p><p>left</p>")
     >>> page.text, page.place(6, 9)["start"], page.place(0, 9)["globalOffsets"]
-    ('Ann & Bob\n\nleft', '/p[1]/b[1]/text()[1]', {'start': 0, 'end': 9})
+    ('Ann & Bob\n\u2029left', '/p[1]/b[1]/text()[1]', {'start': 0, 'end': 9})
     """
     return Page(read_nodes(html, inline=inline))
