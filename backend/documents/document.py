@@ -1,8 +1,8 @@
 """A text as people see it in Label Studio, whatever shape its task holds it in, and where its characters are there.
 
-The rest of the product knows the plain text alone. A line end with a paragraph separator is where a turn or a block of a
-page ends, and a sentence always ends there as well (`backend.tagger.sentences`). A `<Text>` has blank lines, but not that
-mark: what is stored of it is cut into sentences as it was before there were other documents.
+The rest of the product knows the plain text alone. A line end with a paragraph separator is where a turn or a block of
+a page ends, and a sentence always ends there as well (`backend.tagger.sentences`). A `<Text>` has blank lines, but not
+that mark: what is stored of it is cut into sentences as it was before there were other documents.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_examples(text: str, language: str, expected: list[str]) -> None:
     ],
 )
 def test_plain_texts_are_cut_as_their_stored_sets_were(text: str, expected: list[str]) -> None:
-    """Sets and scores of earlier releases are kept by unit: another cut under the same model hash would misread them."""
+    """Sets and scores are kept by unit: another cut under the same model hash would misread what is stored."""
     assert firsts(text) == expected
 
 
