@@ -65,7 +65,7 @@ def _after_title(text: str, tokens: Sequence[Token], j: int) -> bool:
 def _sentence_starts(text: str, language: str) -> Iterator[int]:
     """Yield the character positions at which sentences begin, the first one aside."""
     code = _DEFAULT if language == "und" else language
-    # The library takes UTF-8 only; a lone surrogate has none. It knows blank lines. One character for one: offsets stay.
+    # The library takes UTF-8 only; a lone surrogate has none. It knows blank lines. One for one keeps the offsets.
     clean = _WIDE_SPACE.sub(" ", _SURROGATE.sub("\ufffd", text.replace(TURN_BREAK, "\n\n")))
     begin = 0
     while begin < len(clean):
