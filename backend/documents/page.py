@@ -92,7 +92,11 @@ class Page(Document):
         """Return the characters that one of both ways to say it, or both, mean and the region repeats."""
         said = value.get("text")
         pairs = (self._global(value.get("globalOffsets")), self._by_paths(value))
-        spans = {self._span(*pair) for pair in pairs if pair is not None and pair[0] <= pair[1]}
+        # Beyond the end of the page only the words can say what is meant.
+        most = self._nodes[-1].start + len(self._nodes[-1].text) if self._nodes else 0
+        sure = isinstance(said, str)
+        likely = [pair for pair in pairs if pair is not None and (sure or pair[1] <= most)]
+        spans = {self._span(*pair) for pair in likely if pair[0] <= pair[1]}
         words = {span: self.text[span[0] : span[1]] for span in spans}
         found = [span for span in spans if words[span] == said] or [
             each for each in spans if reads_as(words[each], said)

@@ -137,7 +137,7 @@ def test_a_wrong_secret_is_refused_and_what_it_cost_is_healed(running: Service, 
     wait_for(lambda: work.tasks[1] in labels(running, work), "the webhook works again")
 
 
-def test_a_webhook_that_was_switched_off_is_on_again_after_the_next_look_and_once_an_outage(
+def test_a_webhook_that_was_switched_off_is_on_again_after_the_next_look_and_once_a_day(
     running: Service, work: Project
 ) -> None:
     server = work.server

@@ -78,6 +78,8 @@ PAGE = read_page("<p>Hello 😀 Ann</p><p>Ann left</p>")
         ({"startOffset": 9, "endOffset": 12, "text": "Eve"}, None),
         ({"startOffset": 7, "endOffset": 12}, None),
         ({"startOffset": 9, "endOffset": 99}, None),
+        ({"globalOffsets": {"start": 0, "end": 99}}, None),
+        ({"globalOffsets": {"start": 11, "end": 99}, "text": "Ann left"}, (13, 21)),
     ],
 )
 def test_what_disagrees_with_itself_is_refused(value: dict[str, Any], found: tuple[int, int] | None) -> None:
