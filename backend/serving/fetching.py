@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import SplitResult, urlsplit
 
@@ -78,6 +79,11 @@ class TextFetcher:
         self._resting: TTLCache[str, bool] = TTLCache(1_000, REST)
         self._lock = threading.Lock()
 
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Certificates take long to read: once will do."""
+        return ssl.create_default_context()
+
     def fetch_all(self, urls: Iterable[str]) -> Mapping[str, str | Unpredictable]:
         """Fetch several texts, a few at once; never raises for one of them."""
         wanted = list(dict.fromkeys(urls))
@@ -126,7 +132,7 @@ class TextFetcher:
             try:
                 connection.sock = sock
                 if parts.scheme == "https":
-                    connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+                    connection.sock = self._tls.wrap_socket(sock, server_hostname=host)
                 body = self._read(connection, target)
             finally:
                 timer.cancel()
