@@ -67,7 +67,7 @@ def measure(
         for text, people in shared
     )
     return {
-        "accuracy": how_good(blind, assisted, sample),
+        "accuracy": how_good(blind, assisted, sample, at_random=at_random),
         "saving": what_it_saved(work, seed=project.id),
         "edits": what_was_done(work),
         "agreement": vars(agreement),

@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
 
 from backend.calibration.order import record_order
 from backend.domain.records import AnnotationRecord, TextSpan
 from backend.domain.streams import Order
 from backend.store import Store
 from backend.store.labels import record_annotation
+from backend.store.tables import ServedSet
+from backend.store.worth import first_submissions
 from backend.worth import accuracy
 from backend.worth import measure as measuring
 from backend.worth.measure import measure
@@ -211,3 +215,59 @@ def test_a_sample_stands_for_the_collection(world: World, monkeypatch: pytest.Mo
     assert (found["tasks"], found["sampled"]) == (len(TASKS), few)
     drawn = sorted(TASKS, key=lambda task: (task.number * 0.618) % 1)[:few]
     assert found["left"] == round(sum(not task.labelled for task in drawn) * len(TASKS) / few)
+
+
+def forget_sets_of_labelled(world: World) -> None:
+    """Make it as after a new model: it was asked about what is left and about blind labels, not about what was done."""
+    done = [world.tasks[task.number] for task in SEEN]
+    with world.store.write() as session:
+        session.execute(sa.delete(ServedSet).where(ServedSet.task_id.in_(done)))
+
+
+def test_tasks_that_were_done_before_a_model_came_count_as_done(world: World) -> None:
+    before = measured(world)["left"]
+    forget_sets_of_labelled(world)
+    after = measured(world)["left"]
+    assert {name: after[name] for name in ("tasks", "left", "places")} == {
+        name: before[name] for name in ("tasks", "left", "places")
+    }
+
+
+def test_where_easy_tasks_are_left_expectations_of_them_do_not_speak_for_all(world: World) -> None:
+    with world.store.write() as session:
+        record_order(session, world.project.id, order=Order.REVIEW, at=NOON + timedelta(days=10), source="sync")
+    everywhere = estimate_rates(
+        counted(BLIND_ONES, "PER", "LOC"), guessed(BLIND_ONES, "PER", "LOC"), collection=guessed(TASKS, "PER", "LOC")
+    )
+    assert measured(world)["accuracy"][0]["f1"] == values(everywhere.f1), "the model was asked about all: they stand"
+    forget_sets_of_labelled(world)
+    alone = plain_rates(counted(BLIND_ONES, "PER", "LOC"))
+    assert measured(world)["accuracy"][0]["f1"] == values(alone.f1)
+
+
+def test_submissions_are_read_in_the_order_of_an_index(world: World) -> None:
+    """A page sorts nothing: else every page would read all annotations of the project."""
+    if world.store.engine.dialect.name != "sqlite":
+        pytest.skip("what is asked of the plan is SQLite's way to say it")
+    plans = []
+
+    def explain(connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        if "FROM annotations" in statement and not statement.startswith("EXPLAIN"):
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.append([row[3] for row in rows])
+
+    with world.store.read() as session:
+        event.listen(world.store.engine, "before_cursor_execute", explain)
+        try:
+            found = first_submissions(session, world.project.id, before=1100, limit=50)
+        finally:
+            event.remove(world.store.engine, "before_cursor_execute", explain)
+    assert [each.id for each in found] == list(range(1099, 1049, -1))
+    assert len(plans) == 1
+    assert not any("TEMP B-TREE" in step for step in plans[0])
+
+
+def test_labels_are_read_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measured(world)["accuracy"]
+    monkeypatch.setattr(accuracy, "PAGE", 7)
+    assert measured(world)["accuracy"] == whole
