@@ -302,6 +302,12 @@ def last_served(session: Session) -> int:
     return int(session.execute(sa.select(sa.func.max(ServedSet.id))).scalar_one() or 0)
 
 
+def is_served_since(session: Session, project_id: int, *, after: int) -> bool:
+    """Say whether anything was served for a project after a number of `last_served`; reads what came after it alone."""
+    mine = sa.select(Task.id).where(Task.id == ServedSet.task_id, Task.project_id == project_id).exists()
+    return session.execute(sa.select(ServedSet.id).where(ServedSet.id > after, mine).limit(1)).first() is not None
+
+
 def shared_tasks(session: Session, project_id: int, *, limit: int) -> list[tuple[str, list[tuple[TextSpan, ...]]]]:
     """Return texts that several people labelled, with the spans of each of them: the tasks that came last.
 

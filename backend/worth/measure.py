@@ -27,7 +27,7 @@ from backend.store.engine import database_now
 from backend.store.projects import lookup_model
 from backend.store.sampling import current_order, load_history
 from backend.store.state import WORTH, get_state, set_state
-from backend.store.worth import last_served, shared_tasks
+from backend.store.worth import is_served_since, last_served, shared_tasks
 from backend.tagger.identity import ModelHeader
 from backend.tagger.tokens import tokenize
 from backend.worth.accuracy import how_good, read_labels
@@ -108,7 +108,7 @@ def queue_due_worth(session: Session, project: ProjectRecord, *, header: ModelHe
     """Queue a measurement if it is time; returns whether it was. By counts and time alone.
 
     While labels come, every ten minutes or after twenty times what the last one took; hourly where only sets were
-    served; never where nothing was.
+    served; never where nothing was. What was served for other projects asks for nothing.
     """
     model = lookup_model(session, header.name, header.hash)
     if model is None or header.blank or project.label_config is None or is_pending(session, Kind.WORTH, project):
@@ -121,6 +121,9 @@ def queue_due_worth(session: Session, project: ProjectRecord, *, header: ModelHe
     fresh = known.get("model") == mark["model"] and known.get("revision") == mark["revision"]
     pause = max(LEAST_PAUSE, timedelta(seconds=PAUSES * float(known.get("seconds", 0.0))))
     if known.get("model") == mark["model"] and age is not None and age < (max(pause, MOST_PAUSE) if fresh else pause):
+        return False
+    if fresh and not is_served_since(session, project.id, after=int(known.get("served", 0))):
+        set_state(session, project.id, WORTH, known | mark)  # so that the next look begins behind what was looked at
         return False
     queue_worth(session, project)
     return True

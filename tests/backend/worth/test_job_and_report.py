@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner
 from flask import Flask
 
@@ -19,8 +20,9 @@ from backend.jobs.kinds import Kind
 from backend.store import Store
 from backend.store.engine import database_now
 from backend.store.jobs import last_job
-from backend.store.projects import find_project
+from backend.store.projects import ensure_project, find_project
 from backend.store.state import WORTH, get_state, set_state
+from backend.store.tables import Task
 from backend.tagger.identity import ModelHeader
 from backend.worker.worker import Worker
 from backend.worth.measure import queue_due_worth
@@ -127,6 +129,22 @@ def test_sets_alone_are_measured_hourly(filled: Flask) -> None:
     assert not is_due(filled)
     note(filled, ago=timedelta(minutes=61))
     assert is_due(filled)
+
+
+def test_what_is_served_for_other_projects_asks_for_nothing(filled: Flask) -> None:
+    assert is_due(filled)
+    service = service_of(filled)
+    worker = Worker(service.settings, service.writes, loader=service.loader, views=service.views)
+    while worker.step_jobs():
+        pass
+    store, project, _ = project_of(filled)
+    with store.write() as session:
+        other = ensure_project(session, "8.1770000000", title="Another")
+        session.execute(sa.update(Task).where(Task.project_id == project.id).values(project_id=other.id))
+    note(filled, ago=timedelta(minutes=61), served=-1)
+    before = kept(filled)
+    assert not is_due(filled)
+    assert kept(filled) == before | {"served": before["served"] + 1}, "and it is not looked at again"
 
 
 def test_figures_of_another_model_are_not_shown(filled: Flask) -> None:
