@@ -20,7 +20,7 @@ from backend.jobs.kinds import Kind
 from backend.store import Store
 from backend.store.engine import database_now
 from backend.store.jobs import last_job
-from backend.store.projects import ensure_project, find_project
+from backend.store.projects import ensure_project, find_project, lookup_model
 from backend.store.state import WORTH, get_state, set_state
 from backend.store.tables import Task
 from backend.tagger.identity import ModelHeader
@@ -151,6 +151,23 @@ def test_figures_of_another_model_are_not_shown(filled: Flask) -> None:
     store, project, _ = project_of(filled)
     store.run(lambda session: set_state(session, project.id, WORTH, figures(model=999)))
     assert filled.test_client().get(f"/api/v1/projects/{UID}/worth").json["measured_at"] is None
+
+
+def test_what_is_missing_is_said_alike_everywhere(filled: Flask) -> None:
+    store, project, header = project_of(filled)
+    with store.read() as session:
+        model = lookup_model(session, header.name, header.hash)
+    assert model is not None
+
+    def counted() -> int:
+        given = filled.test_client().get(f"/api/v1/projects/{UID}/worth").json
+        return next(each["has"] for each in given["milestones"] if each["name"] == "accuracy")
+
+    assert counted() > 3
+    record = figures(model.id)
+    record["accuracy"][0]["labels"] = 3
+    store.run(lambda session: set_state(session, project.id, WORTH, record))
+    assert counted() == 3, "blind labels whose texts the model was not asked about do not count"
 
 
 def test_the_report_is_one_file_that_needs_nothing_else(populated_app: Flask) -> None:

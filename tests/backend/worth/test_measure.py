@@ -144,6 +144,19 @@ def test_what_was_saved_is_read_off_first_submissions(world: World) -> None:
     assert again["edits"]["kept"] == sum(len(set(task.best) & set(task.said)) for task in SEEN)
 
 
+def test_a_time_that_cannot_be_is_no_time(world: World) -> None:
+    before = measured(world)["saving"]
+    with world.store.write() as session:
+        for task, seconds in zip(TASKS[-3:], (-5.0, None, 0.0), strict=True):
+            said = AnnotationRecord(
+                9000 + task.number, task.at, (), created_at=task.at, lead_time=seconds, completed_by=3
+            )
+            record_annotation(session, world.tasks[task.number], said)
+    after = measured(world)["saving"]
+    assert after["left_out"] == {"no time": 2}
+    assert after["submissions"] == before["submissions"] + 1
+
+
 def test_times_of_another_order_do_not_count(world: World) -> None:
     with world.store.write() as session:
         moment = NOON + timedelta(minutes=100, seconds=30)
