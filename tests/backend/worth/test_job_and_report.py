@@ -22,7 +22,7 @@ from backend.store.engine import database_now
 from backend.store.jobs import last_job
 from backend.store.projects import ensure_project, find_project, lookup_model
 from backend.store.state import WORTH, get_state, set_state
-from backend.store.tables import Task
+from backend.store.tables import Job, Task
 from backend.tagger.identity import ModelHeader
 from backend.worker.worker import Worker
 from backend.worth.measure import queue_due_worth
@@ -74,6 +74,14 @@ def note(app: Flask, *, ago: timedelta, **changes: int) -> None:
     store.run(work)
 
 
+def measure_once(app: Flask) -> None:
+    assert is_due(app)
+    service = service_of(app)
+    worker = Worker(service.settings, service.writes, loader=service.loader, views=service.views)
+    while worker.step_jobs():
+        pass
+
+
 def test_the_job_keeps_a_record_that_pages_and_programs_show(filled: Flask) -> None:
     client = filled.test_client()
     before = client.get(f"/api/v1/projects/{UID}/worth").json
@@ -106,11 +114,7 @@ def test_the_job_keeps_a_record_that_pages_and_programs_show(filled: Flask) -> N
 
 
 def test_measuring_is_due_by_counts_and_time_alone(filled: Flask) -> None:
-    assert is_due(filled)
-    service = service_of(filled)
-    worker = Worker(service.settings, service.writes, loader=service.loader, views=service.views)
-    while worker.step_jobs():
-        pass
+    measure_once(filled)
     note(filled, ago=timedelta(days=9))
     assert not is_due(filled), "nothing has come since"
     note(filled, ago=timedelta(minutes=9), revision=-1)
@@ -120,23 +124,31 @@ def test_measuring_is_due_by_counts_and_time_alone(filled: Flask) -> None:
 
 
 def test_sets_alone_are_measured_hourly(filled: Flask) -> None:
-    assert is_due(filled)
-    service = service_of(filled)
-    worker = Worker(service.settings, service.writes, loader=service.loader, views=service.views)
-    while worker.step_jobs():
-        pass
+    measure_once(filled)
     note(filled, ago=timedelta(minutes=50), served=-1)
     assert not is_due(filled)
     note(filled, ago=timedelta(minutes=61))
     assert is_due(filled)
 
 
-def test_what_is_served_for_other_projects_asks_for_nothing(filled: Flask) -> None:
+def test_a_measurement_that_failed_rests(filled: Flask) -> None:
+    measure_once(filled)
+    note(filled, ago=timedelta(minutes=11), revision=-1)
+    store, _, _ = project_of(filled)
+
+    def fail(ago: timedelta) -> None:
+        with store.write() as session:
+            values = {"state": "failed", "heartbeat_at": database_now(session) - ago}
+            session.execute(sa.update(Job).where(Job.kind == Kind.WORTH.value).values(values))
+
+    fail(timedelta(minutes=50))
+    assert not is_due(filled)
+    fail(timedelta(minutes=61))
     assert is_due(filled)
-    service = service_of(filled)
-    worker = Worker(service.settings, service.writes, loader=service.loader, views=service.views)
-    while worker.step_jobs():
-        pass
+
+
+def test_what_is_served_for_other_projects_asks_for_nothing(filled: Flask) -> None:
+    measure_once(filled)
     store, project, _ = project_of(filled)
     with store.write() as session:
         other = ensure_project(session, "8.1770000000", title="Another")
