@@ -184,8 +184,12 @@ def scored_labels(session: Session, tasks: Sequence[tuple[int, float]], *, model
     ]
 
 
-def first_submissions(session: Session, project_id: int, *, before: int, limit: int) -> list[Submission]:
-    """Return the first annotation of each task among a page of annotations, the newest first.
+def first_submissions(
+    session: Session, project_id: int, *, before: int, limit: int
+) -> tuple[list[Submission], int | None]:
+    """Return the first annotation of each task among a page of annotations, the newest first, and where the page ends.
+
+    What nothing is known of any more is left out; None instead of an end says that there was no page.
 
     What people said first is read from the history: edits add to the time and change the spans. Copies of predictions
     and what acceptance made are nobody's. `before`: an id; 0 begins.
@@ -241,7 +245,7 @@ def first_submissions(session: Session, project_id: int, *, before: int, limit: 
                 spans=read_spans(content.get("spans") or []),
             )
         )
-    return found
+    return found, rows[-1].annotation_id if rows else None
 
 
 def _first_said(session: Session, project_id: int, annotations: Sequence[int]) -> dict[int, Mapping[str, Any]]:

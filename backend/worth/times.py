@@ -73,10 +73,10 @@ def read_work(
     """Read the newest submissions; `beat` is called after each page."""
     work, before, read = Work(), 0, 0
     while read < most:
-        page = first_submissions(session, project_id, before=before, limit=PAGE)
-        if not page:
+        page, end = first_submissions(session, project_id, before=before, limit=PAGE)
+        if end is None:
             break
-        before, read = page[-1].id, read + len(page)
+        before, read = end, read + PAGE
         _add(work, page, in_view(session, page), session=session, history=history, target=target)
         beat()
     return work

@@ -18,9 +18,9 @@ from backend.domain.records import AnnotationRecord, TextSpan
 from backend.domain.streams import Order
 from backend.store import Store
 from backend.store.labels import record_annotation
-from backend.store.tables import ServedSet
+from backend.store.tables import LabelHistory, ServedSet
 from backend.store.worth import first_submissions
-from backend.worth import accuracy
+from backend.worth import accuracy, times
 from backend.worth import measure as measuring
 from backend.worth.measure import measure
 from backend.worth.sample import read_sample
@@ -272,12 +272,21 @@ def test_submissions_are_read_in_the_order_of_an_index(world: World) -> None:
     with world.store.read() as session:
         event.listen(world.store.engine, "before_cursor_execute", explain)
         try:
-            found = first_submissions(session, world.project.id, before=1100, limit=50)
+            found, end = first_submissions(session, world.project.id, before=1100, limit=50)
         finally:
             event.remove(world.store.engine, "before_cursor_execute", explain)
-    assert [each.id for each in found] == list(range(1099, 1049, -1))
+    assert ([each.id for each in found], end) == (list(range(1099, 1049, -1)), 1050)
     assert len(plans) == 1
     assert not any("TEMP B-TREE" in step for step in plans[0])
+
+
+def test_a_page_of_which_nothing_is_known_any_more_is_passed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "PAGE", 20)
+    with world.store.write() as session:
+        session.execute(sa.delete(LabelHistory).where(LabelHistory.annotation_id >= 1000 + BLIND + ASSISTED - 40))
+    assert measured(world)["saving"]["submissions"] == BLIND + ASSISTED - 40
 
 
 def test_labels_are_read_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
