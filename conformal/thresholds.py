@@ -344,6 +344,8 @@ def _canonical_groups(tasks: TaskRows, scores: Floats) -> Ints | None:
 
     None where no task has several. The order is that of a sum of hashes of the units, which knows no order itself.
     """
+    if tasks.unit is None:  # one each
+        return None
     distinct, inverse, counts = np.unique(tasks.numbers, return_inverse=True, return_counts=True)
     if counts.max(initial=1) == 1:
         return None

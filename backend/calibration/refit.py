@@ -92,7 +92,7 @@ class _Inputs:
     kinds: frozenset[str]
     scores: ScoreTable
     entities: EntityTable
-    errors: ErrorTable
+    errors: ErrorTable  # empty where no risk is controlled
     skipped: list[SkippedTask]
     excluded: dict[str, int]
     accepted: dict[int, int]
@@ -137,7 +137,9 @@ def refit(
     chosen = method or Method()
     for _ in range(_ATTEMPTS):
         with store.read() as session:
-            inputs = _read(session, project, model, n_min=n_min, policy=policy, skipped=skipped)
+            inputs = _read(
+                session, project, model, n_min=n_min, policy=policy, skipped=skipped, with_errors=flags is not None
+            )
         tasks, spans = library_rows(inputs.scores, inputs.entities)
         if skipped == INFINITE:
             tasks = _with_skipped(tasks, inputs.skipped, kinds=inputs.kinds, strata=strata or Strata())
@@ -271,7 +273,14 @@ def _refuse_newer(session: Session, project: ProjectRecord, model: ModelRecord, 
 
 
 def _read(
-    session: Session, project: ProjectRecord, model: ModelRecord, *, n_min: int, policy: str, skipped: str
+    session: Session,
+    project: ProjectRecord,
+    model: ModelRecord,
+    *,
+    n_min: int,
+    policy: str,
+    skipped: str,
+    with_errors: bool,
 ) -> _Inputs:
     revision = head_revision(session, project.id, model_id=model.id)
     cells = load_cells(session, project.id, model_id=model.id)  # excluded rows have cells of their own
@@ -292,7 +301,7 @@ def _read(
         kinds=kinds,
         scores=scores,
         entities=load_entities(session, used, labels=(*model.classes, OUTSIDE)),
-        errors=load_errors(session, clean),
+        errors=load_errors(session, clean if with_errors else []),
         skipped=waiting,
         excluded=dict(excluded),
         accepted=count_first(session, [cell for cell in cells if cell not in used]) | _firsts(scores),

@@ -1,6 +1,7 @@
 """All scores of a (project, model) as arrays, for a refit.
 
-One query per cell, through an index that holds all columns, and one for the entities of many cells.
+One query per cell, through an index that holds all columns, and one for the entities of many cells. SQLite walks
+through whole tables where most of what is in them is wanted.
 PostgreSQL packs a cell's rows into one value in its own binary format, which numpy reads in place: a message per row
 would cost several times more than reading the index. SQLite hands its numbers out one by one, into one flat array.
 Doubles come back bit for bit on both, `+inf` included.
@@ -21,6 +22,7 @@ from psycopg import Connection as PsycopgConnection
 from sqlalchemy.orm import Session
 
 from backend.domain.records import Cell
+from backend.store.engine import is_postgresql
 from backend.store.tables.calibration import REFIT_COLUMNS
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +32,7 @@ Column = tuple[str, str]  # an SQL expression, with `f` for doubles and `i` for 
 Columns = dict[str, npt.NDArray[Any]]
 
 _JOINED = 500_000
+_STRAY = 4  # rows that are read in passing for each that is wanted, before an index is the quicker way
 _TYPES: dict[str, type[np.float64 | np.int64]] = {"f": np.float64, "i": np.int64}
 _ENTITY_SCORES = ("probability", "cumulative", "class_rank", "rank")
 
@@ -92,6 +95,9 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
     Use a session of `Store.read()`, so that the cells' counters and the rows are of one moment.
     """
     wanted = {name: (name, "i" if name in {"task_id", "unit"} else "f") for name in REFIT_COLUMNS}
+    alone = at_revision is None and _has_one_unit_each(cells)
+    if alone:
+        del wanted["unit"]
     pieces = [
         _fetch(
             session,
@@ -102,6 +108,8 @@ def load_scores(session: Session, cells: Sequence[Cell], *, at_revision: int | N
         for cell in cells
     ]
     columns = _join(pieces, wanted)
+    if alone:
+        columns["unit"] = np.zeros(len(columns["task_id"]), np.int64)
     return ScoreTable(
         cells=tuple(cells),
         offsets=np.concatenate([[0], np.cumsum([len(piece["task_id"]) for piece in pieces])]).astype(np.int64),
@@ -120,9 +128,8 @@ def load_entities(
         labels: those that are expected, which saves looking for them; others are found all the same.
     """
     sources = [
-        "FROM entity_scores e JOIN calibration_scores s ON s.id = e.score_id "
-        f"WHERE s.cell_id IN ({', '.join(str(int(cell.id)) for cell in some)}) AND {_counted(at_revision)}"
-        for some in _together(cells)
+        f"FROM {_below(session, 'entity_scores', some)} WHERE {_within(some)} AND {_counted(at_revision)}"
+        for some in _together(session, cells)
     ]
     names = sorted(set(labels)) or sorted(
         {str(row[0]) for each in sources for row in session.execute(sa.text(f"SELECT DISTINCT e.label {each}"))}
@@ -136,45 +143,48 @@ def load_entities(
         "ends": ("e.stop", "i"),
         **{name: (f"e.{name}", "f") for name in _ENTITY_SCORES},
     }
-    pieces = [_fetch(session, wanted, each, order="s.task_id, e.start, e.stop, e.label") for each in sources]
-    columns = _join(pieces, wanted)
-    by_task = np.argsort(columns["task_ids"], kind="stable")
-    columns = {name: column[by_task] for name, column in columns.items()}
+    columns = _join([_fetch(session, wanted, each) for each in sources], wanted)
     if labels and np.any(columns["codes"] < 0):
         return load_entities(session, cells, at_revision=at_revision)
-    return EntityTable(labels=tuple(names), **columns)
+    return EntityTable(labels=tuple(names), **_sorted(columns, by=("task_ids", "starts", "ends", "codes")))
 
 
 def load_errors(session: Session, cells: Sequence[Cell], *, at_revision: int | None = None) -> ErrorTable:
     """Return the errors of the tasks of these cells, ordered by task; rows without any knowledge of them left out."""
     strata = tuple(sorted({cell.stratum for cell in cells}))
-    position = {cell.id: strata.index(cell.stratum) for cell in cells}
-    cases = " ".join(f"WHEN {int(number)} THEN {at}" for number, at in position.items())
-    source = (
-        f"calibration_scores s WHERE s.cell_id IN ({', '.join(str(int(cell.id)) for cell in cells) or 'NULL'}) "
-        f"AND s.unit = 0 AND s.true_spans IS NOT NULL AND {_counted(at_revision)}"
+    ids = np.array(sorted(cell.id for cell in cells), np.int64)
+    stratum_of = {cell.id: strata.index(cell.stratum) for cell in cells}
+    counted = f"{_within(cells)} AND s.unit = 0 AND s.true_spans IS NOT NULL AND {_counted(at_revision)}"
+    unindexed = " NOT INDEXED" if _is_most(session, cells) else ""
+    tasks = _sorted(
+        _fetch(
+            session,
+            {
+                "task_ids": ("s.task_id", "i"),
+                "codes": ("s.cell_id", "i"),
+                "weight": ("s.weight", "f"),
+                "true_spans": ("s.true_spans", "i"),
+                "best_spans": ("s.best_spans", "i"),
+            },
+            f"FROM calibration_scores s{unindexed} WHERE {counted}",
+        ),
+        by=("task_ids",),
     )
-    tasks = _fetch(
-        session,
-        {
-            "task_ids": ("s.task_id", "i"),
-            "codes": (f"CASE s.cell_id {cases} ELSE -1 END" if cases else "-1", "i"),
-            "weight": ("s.weight", "f"),
-            "true_spans": ("s.true_spans", "i"),
-            "best_spans": ("s.best_spans", "i"),
-        },
-        f"FROM {source}",
-        order="s.task_id",
-    )
-    errors = _fetch(
-        session,
-        {
-            "task": ("s.task_id", "i"),
-            "missing": ("CASE WHEN e.missing THEN 1 ELSE 0 END", "i"),
-            "levels": ("e.level", "f"),
-        },
-        f"FROM span_errors e JOIN {source.replace(' WHERE ', ' ON s.id = e.score_id WHERE ', 1)}",
-        order="s.task_id, e.number",
+    tasks["codes"] = np.array([stratum_of[each] for each in ids.tolist()], np.int64)[
+        np.searchsorted(ids, tasks["codes"])
+    ]
+    errors = _sorted(
+        _fetch(
+            session,
+            {
+                "task": ("s.task_id", "i"),
+                "number": ("e.number", "i"),
+                "missing": ("CASE WHEN e.missing THEN 1 ELSE 0 END", "i"),
+                "levels": ("e.level", "f"),
+            },
+            f"FROM {_below(session, 'span_errors', cells)} WHERE {counted}",
+        ),
+        by=("task", "number"),
     )
     return ErrorTable(
         strata=strata,
@@ -185,16 +195,46 @@ def load_errors(session: Session, cells: Sequence[Cell], *, at_revision: int | N
     )
 
 
-def _together(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Yield cells in groups of about `_JOINED` rows: a join for each cell alone would read all entities every time."""
+def _together(session: Session, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Yield cells in groups of about `_JOINED` rows: a join for each cell alone would read all entities every time.
+
+    SQLite, which packs nothing into one value, has them all in one.
+    """
     group: list[Cell] = []
     for cell in cells:
         group.append(cell)
-        if sum(each.n for each in group) >= _JOINED:
+        if sum(each.n for each in group) >= _JOINED and is_postgresql(session):
             yield group
             group = []
     if group:
         yield group
+
+
+def _has_one_unit_each(cells: Sequence[Cell]) -> bool:
+    """Whether all rows that count now are the first unit of a task: their number needs no reading."""
+    return all(cell.tasks == cell.n for cell in cells)
+
+
+def _within(cells: Sequence[Cell]) -> str:
+    return f"s.cell_id IN ({', '.join(str(int(cell.id)) for cell in cells) or 'NULL'})"
+
+
+def _below(session: Session, table: str, cells: Sequence[Cell]) -> str:
+    """Return a table of what lies below calibration rows, as `e`, joined to those rows, as `s`."""
+    # SQLite does not turn the tables of a CROSS JOIN round: it walks through the first.
+    join = "CROSS JOIN" if _is_most(session, cells) else "JOIN"
+    return f"{table} e {join} calibration_scores s ON s.id = e.score_id"
+
+
+def _is_most(session: Session, cells: Sequence[Cell]) -> bool:
+    """Whether SQLite had better walk through whole tables: a row that an index leads to costs it several times more.
+
+    PostgreSQL knows what its tables hold, and decides by itself.
+    """
+    if is_postgresql(session):
+        return False
+    last = session.execute(sa.text("SELECT max(id) FROM calibration_scores")).scalar_one() or 0
+    return sum(cell.n for cell in cells) * _STRAY >= last
 
 
 def _counted(revision: int | None) -> str:
@@ -216,13 +256,19 @@ def _join(pieces: list[Columns], wanted: Mapping[str, Column]) -> Columns:
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in wanted}
 
 
-def _fetch(session: Session, wanted: Mapping[str, Column], source: str, *, order: str) -> Columns:
-    """Return columns of a query as arrays, by name."""
+def _sorted(columns: Columns, *, by: Sequence[str]) -> Columns:
+    order = np.lexsort([columns[name] for name in reversed(by)])
+    return {name: column[order] for name, column in columns.items()}
+
+
+def _fetch(session: Session, wanted: Mapping[str, Column], source: str, *, order: str = "") -> Columns:
+    """Return columns of a query as arrays, by name; in any order where none is asked for."""
+    ordered = f" ORDER BY {order}" if order else ""
     driver = session.connection().connection.driver_connection
     if isinstance(driver, PsycopgConnection):
-        return _fetch_packed(driver, wanted, source, order)
+        return _fetch_packed(driver, wanted, source, ordered)
     assert isinstance(driver, sqlite3.Connection)  # noqa: S101 - the only other driver of the product
-    rows = driver.execute(f"SELECT {', '.join(sql for sql, _ in wanted.values())} {source} ORDER BY {order}")
+    rows = driver.execute(f"SELECT {', '.join(sql for sql, _ in wanted.values())} {source}{ordered}")
     # Integers are ids and offsets, which doubles hold exactly below 2**53.
     table = np.fromiter(chain.from_iterable(rows), np.float64).reshape(-1, len(wanted))
     return {
@@ -231,11 +277,11 @@ def _fetch(session: Session, wanted: Mapping[str, Column], source: str, *, order
     }
 
 
-def _fetch_packed(driver: PsycopgConnection[Any], wanted: Mapping[str, Column], source: str, order: str) -> Columns:
+def _fetch_packed(driver: PsycopgConnection[Any], wanted: Mapping[str, Column], source: str, ordered: str) -> Columns:
     send = {"f": "float8send({})", "i": "int8send(({})::bigint)"}
     packed = " || ".join(send[kind].format(sql) for sql, kind in wanted.values())
     # From the index the rows come in this order anyhow (PostgreSQL 16 knows); before that they are sorted.
-    query = f"SELECT string_agg({packed}, ''::bytea ORDER BY {order}) {source}"
+    query = f"SELECT string_agg({packed}, ''::bytea{ordered}) {source}"
     with driver.cursor(binary=True) as cursor:
         row = cursor.execute(query.encode()).fetchone()
     data = b"" if row is None or row[0] is None else row[0]

@@ -39,7 +39,8 @@ def control_risk(rows: ErrorRows, max_error: str | Fraction, *, test_weight: flo
     (0.02, 0.0)
     """
     limit = exact_max_error(max_error)
-    used = rows.take(rows.counted)
+    counted = rows.counted
+    used = rows if np.all(counted) else rows.take(counted)
     weights, test = own_weights(used, test_weight)
     return greatest_level(used, lambda level: suffices(used, level, limit, weights, test))
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
 from math import ceil
 from typing import Any
 
@@ -159,14 +160,15 @@ def fit_levels(
         raise InvalidArgument(f"expected n_min of at least 1, got {n_min}")
     alone_from = max(n_min, least_tasks(max_error) + 1)  # with the test task
     used = rows.take(rows.counted)
-    spoken = np.array(languages, dtype=object)[rows.counted]
-    counts = Counter(spoken.tolist())
+    counted = list(compress(languages, rows.counted.tolist()))
+    counts = Counter(counted)
+    code_of = {language: code for code, language in enumerate(counts)}
+    spoken = np.array([code_of[language] for language in counted], dtype=np.int64)
     alone = sorted(language for language, count in counts.items() if count + 1 >= alone_from)
     small = sorted(language for language, count in counts.items() if count < alone_from)
 
     def fitted(name: str, members: list[str]) -> RiskPool:
-        wanted = set(members)
-        inside = np.array([language in wanted for language in spoken], dtype=np.bool_)
+        inside = np.isin(spoken, [code_of[language] for language in members])
         return _fit(used.take(inside), name, tuple(members), max_error=max_error, sure=sure, test_weight=test_weight)
 
     own = [fitted(language, [language]) for language in alone]

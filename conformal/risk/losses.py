@@ -129,7 +129,7 @@ class ErrorRows:
         chosen = np.asarray(index)
         chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
         order = np.argsort(self.task, kind="stable")
-        edges = np.searchsorted(self.task[order], np.arange(len(self) + 1))
+        edges = np.append(0, np.cumsum(np.bincount(self.task, minlength=len(self))))
         sizes = edges[chosen + 1] - edges[chosen]  # errors of each chosen task
         task = np.repeat(np.arange(chosen.size, dtype=np.int64), sizes)
         within = np.arange(task.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
