@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,14 +12,15 @@ from sqlalchemy.orm import Session
 
 from backend.acceptance.evidence import as_labels
 from backend.acceptance.server import Json, best_prediction, is_free, our_annotation, unique_id
-from backend.domain.records import AcceptanceRecord, ProjectRecord
+from backend.documents.document import UnreadableDocument
+from backend.domain.records import AcceptanceRecord, AnnotationRecord, ProjectRecord
 from backend.domain.text import text_hash
 from backend.errors import LabelStudioError
 from backend.jobs.context import WorkContext
 from backend.jobs.kinds import queue_reconsider
-from backend.labelstudio.annotations import read_annotation
+from backend.labelstudio.annotations import read_annotation, read_id
 from backend.labelstudio.client import LabelStudio
-from backend.labelstudio.payloads import document_in, text_in
+from backend.labelstudio.payloads import InvalidPayload, document_in, text_in
 from backend.labelstudio.tabs import ACCEPTED, EVIDENCE_FIRST, accepted_tab, evidence_tab
 from backend.models.views import View
 from backend.store.acceptance import (
@@ -164,14 +166,23 @@ class Sender:
     def _keep(self, planned: Planned, annotation: Json, task: Json) -> None:
         """Write down that the server has it, with the annotation itself: the webhook need not come first, or at all."""
         target = self._view.target
-        document = document_in(task.get("data"), target.text)
+        number = read_id(annotation, "id")
         said = dict(annotation) | {"unique_id": planned.unique_id}
-        record = read_annotation(said, control=target.control, document=document)
+        record: AnnotationRecord | None = None
+        try:
+            document = document_in(task.get("data"), target.text)
+            record = replace(read_annotation(said, control=target.control, document=document), accepted=True)
+        except (UnreadableDocument, InvalidPayload) as error:
+            # The task was edited meanwhile. It is named, so that it can be taken back, and stops no other.
+            self._context.log.warning(
+                "an accepted annotation does not fit its task any more",
+                extra={"project": self._project.uid, "task": planned.task, "reason": str(error)},
+            )
 
         def work(session: Session) -> None:
-            name_annotation(session, planned.unique_id, annotation_id=record.annotation_id)
-            marked = type(record)(**(vars(record) | {"accepted": True}))
-            record_annotation(session, planned.task_id, marked)
+            name_annotation(session, planned.unique_id, annotation_id=number)
+            if record is not None:
+                record_annotation(session, planned.task_id, record)
 
         self._context.store.run(work)
 

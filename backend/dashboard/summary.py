@@ -14,6 +14,7 @@ from backend.dashboard.subject import Subject, guarantee_word
 from backend.dashboard.worth import describe_accuracy, describe_left, describe_saving, describe_work
 from backend.domain.streams import Order
 from backend.monitoring.report import task_figure
+from backend.prediction.calibration import known_method
 from backend.review.second_looks_report import looks_state
 from backend.store.judgements import STRATUM, add_up
 from backend.store.monitor import list_alarms
@@ -69,9 +70,11 @@ def facts_of(subject: Subject, *, alarms: int) -> Facts:
     looks = looks_state(subject.session, subject.project, subject.model)
     order: Order | None = current_order(subject.session, subject.project.id)
     accepting = steps.get("acceptance")
+    method = known_method(subject.settings.method if subject.version is None else subject.version.method)
     return Facts(
         word=guarantee_word(subject.version, method=subject.settings.method, starter=subject.starter),
         order=order,
+        exact=method is not None and method.worth == "exact",
         blank=subject.blank,
         alarms=alarms,
         labels=sum(cell.tasks for cell in (*subject.cells, *subject.excluded)),

@@ -237,7 +237,7 @@ def left(subject: Subject) -> Figure:
     return Figure(
         "left",
         "Tasks by what they need",
-        f"All tasks that the model was asked about. Blank ones have to be read from end to end.{about}",
+        f"All that are done or that the model was asked about. Blank ones have to be read from end to end.{about}",
         columns("Tasks", "Number", count=[1]),
         tuple(parts.items()),
         "The model has not been asked about any task yet." if subject.worth["measured_at"] else _NOT_YET,

@@ -21,7 +21,7 @@ MAX_TURNS = 100_000
 
 
 class Dialogue(Document):
-    """The texts of the turns, a blank line between them."""
+    """The texts of the turns, `TURN_BREAK` between them."""
 
     def __init__(self, turns: Sequence[str]) -> None:
         super().__init__(TURN_BREAK.join(turns))
@@ -69,7 +69,7 @@ def read_dialogue(value: object, *, text_key: str) -> Dialogue:
 
     >>> talk = read_dialogue([{"author": "A", "text": "Hi"}, {"author": "B", "text": "Ann here"}], text_key="text")
     >>> talk.text, talk.place(4, 7)
-    ('Hi\n\nAnn here', {'start': '1', 'end': '1', 'startOffset': 0, 'endOffset': 3})
+    ('Hi\n\u2029Ann here', {'start': '1', 'end': '1', 'startOffset': 0, 'endOffset': 3})
     """
     if not isinstance(value, list) or not value:
         raise UnreadableDocument("expected a list of turns, got none")

@@ -1,7 +1,8 @@
 """A text as people see it in Label Studio, whatever shape its task holds it in, and where its characters are there.
 
-The rest of the product knows the plain text alone. A blank line in it is where a turn or a block of a page ends, and a
-sentence always ends there as well (`backend.tagger.sentences`).
+The rest of the product knows the plain text alone. A line end with a paragraph separator is where a turn or a block of
+a page ends, and a sentence always ends there as well (`backend.tagger.sentences`). A `<Text>` has blank lines, but not
+that mark: what is stored of it is cut into sentences as it was before there were other documents.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from backend.errors import BackendError
 
-TURN_BREAK = "\n\n"  # between turns, and between the blocks of a page
+TURN_BREAK = "\n\u2029"  # between turns, and between the blocks of a page
 
 
 class UnreadableDocument(BackendError):

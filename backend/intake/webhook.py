@@ -1,13 +1,14 @@
 """The webhook that `connect` made is kept switched on.
 
 Label Studio may switch a webhook off by itself after too many failures; from then on no event comes, however well the
-service is. Each reconciliation by the worker looks, before it asks for what was missed.
+service is. Each reconciliation by the worker looks, before it asks for what was missed. Nobody can see who switched it
+off; but what is off again within a day was switched off by somebody who means it.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from backend.domain.records import ProjectRecord
 from backend.errors import LabelStudioError
@@ -16,13 +17,14 @@ from backend.store import Store
 from backend.store.state import CONNECTION, SYNC, get_state, update_state
 
 _log = logging.getLogger(__name__)
+_PROOF = timedelta(days=1)  # for which it must stay on before it is switched on another time
 
 
 def keep_switched_on(store: Store, client: LabelStudio, project: ProjectRecord) -> bool:
     """Switch the project's webhook on if it is off; return whether that was done.
 
-    Once an outage: what is off again before it was seen on, somebody keeps off. That is left alone, and `surespan
-    doctor` names it. A server that cannot be asked, or refuses, is no error here: it is tried again at the next look.
+    Once a day at most, and only if it was seen on since: what is off again sooner is left alone, and `surespan doctor`
+    names it. A server that cannot be asked, or refuses, is no error here: it is tried again at the next look.
     """
     with store.read() as session:
         number = (get_state(session, project.id, CONNECTION) or {}).get("webhook")
@@ -32,7 +34,7 @@ def keep_switched_on(store: Store, client: LabelStudio, project: ProjectRecord) 
     try:
         hook = next((each for each in client.webhooks(int(project.key)) if each["id"] == number), None)
         if hook is None or hook["is_active"]:
-            if hook is not None and tried is not None:
+            if hook is not None and tried is not None and datetime.now(UTC) - datetime.fromisoformat(tried) >= _PROOF:
                 _note(store, project, None)
             return False
         if tried is not None:

@@ -145,6 +145,8 @@ def parse_config(xml: str) -> LabelConfig:
         for target in _targets(element)
         if target in texts and texts[target].shape in _KINDS[(kind := element.tag.lower())]
     ]
+    # Those over a <Text> first, wherever they stand: they were all there was before dialogues and pages were read.
+    controls.sort(key=lambda control: control.text.shape is not Shape.TEXT)
     digest = hashlib.sha256(xml.encode("utf-8", "surrogatepass")).hexdigest()
     return LabelConfig(tuple(controls), digest)
 
@@ -204,7 +206,7 @@ def _text_tag(element: Element) -> TextTag | None:
     shape, is_url = Shape(element.tag.lower()), said.get("valuetype", "").lower() == "url"
     if shape is not Shape.TEXT and is_url:
         return None  # positions in what a URL holds cannot be told from an annotation alone
-    if said.get("encoding", "none") != "none" or said.get("contextscroll", "false").lower() == "true":
+    if said.get("encoding", "").lower() not in {"", "none"} or said.get("contextscroll", "false").lower() == "true":
         return None  # the editor shows something else than what the task holds, or in another order
     inline = said.get("inline", "false").lower() == "true"
     return TextTag(element.get("name", ""), value[1:], is_url, shape, said.get("textkey", "text"), inline)

@@ -37,7 +37,8 @@ _CHUNK = 500
 class KnownTask:
     """A living task of the collection as a model last served it.
 
-    `ranked` is the packed list of what the model says. `labelled`: somebody labelled, skipped or accepted it.
+    `ranked` is the packed list of what the model says, None where it was not asked: of tasks that were done before it
+    came. `labelled`: somebody labelled, skipped or accepted it.
     """
 
     id: int
@@ -45,9 +46,8 @@ class KnownTask:
     language: str | None
     blind: bool
     labelled: bool
-    ranked: bytes
+    ranked: bytes | None
     flags: int | None
-    doubt: float | None
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,14 @@ def sample_tasks(
 ) -> list[KnownTask]:
     """Return a page of the project's tasks in their random order, after one of (order, id).
 
-    The order is drawn, so the first tasks are a random sample of all that were. Tasks that a model has not been asked
-    about are left out.
+    The order is drawn, so the first tasks are a random sample of all that were. Open tasks that a model has not been
+    asked about are left out.
     """
     said = sa.select(Label.id).where(Label.task_id == Task.id, Label.policy == MAJORITY)
     accepted = sa.select(AcceptedTask.id).where(AcceptedTask.task_id == Task.id, AcceptedTask.state != TAKEN_BACK)
+    done = sa.or_(
+        said.where(sa.or_(Label.exclusion.is_(None), Label.exclusion != "withdrawn")).exists(), accepted.exists()
+    )
     order, number = after
     rows = session.execute(
         sa.select(
@@ -103,17 +106,13 @@ def sample_tasks(
             Task.random_order,
             Task.language,
             Task.blind,
-            sa.or_(
-                said.where(sa.or_(Label.exclusion.is_(None), Label.exclusion != "withdrawn")).exists(),
-                accepted.exists(),
-            ).label("labelled"),
+            done.label("labelled"),
             ServedSet.ranked,
             ServedSet.flags,
-            ServedSet.doubt,
         )
-        .join(ServedSet, ServedSet.id == newest_set(model_id))
+        .outerjoin(ServedSet, ServedSet.id == newest_set(model_id))
         .where(Task.project_id == project_id, Task.deleted_at.is_(None))
-        .where(Task.stream.not_in([UNSHOWN, FILE_STREAM]))
+        .where(Task.stream.not_in([UNSHOWN, FILE_STREAM]), sa.or_(ServedSet.id.is_not(None), done))
         .where(sa.or_(Task.random_order > order, sa.and_(Task.random_order == order, Task.id > number)))
         .order_by(Task.random_order, Task.id)
         .limit(limit)
@@ -125,9 +124,8 @@ def sample_tasks(
             row.language,
             bool(row.blind),
             bool(row.labelled),
-            bytes(row.ranked),
+            None if row.ranked is None else bytes(row.ranked),
             row.flags,
-            row.doubt,
         )
         for row in rows
     ]
@@ -144,38 +142,54 @@ def count_tasks(session: Session, project_id: int) -> int:
     return int(session.execute(query.select_from(Task)).scalar_one())
 
 
-def scored_labels(
-    session: Session, project_id: int, *, model_id: int, evidence: str, after: int, limit: int
-) -> list[ScoredLabel]:
-    """Return a page of the labels of one kind that may calibrate a model, by task id, the newest first.
+def scored_tasks(
+    session: Session, project_id: int, *, model_id: int, evidence: str, limit: int
+) -> list[tuple[int, float]]:
+    """Return the tasks whose labels of one kind may calibrate a model, the newest first, with one over their chance.
 
-    Labels whose text the model was not asked about, or whose set a retention rule removed, are left out.
-    `after`: a task id; 0 begins.
+    Their contents are asked for by page (`scored_labels`): ordered together with them every page would read them all.
     """
     score, cell = CalibrationScore, CalibrationCell
-    query = (
-        sa.select(Task.id, Task.language, Task.text, score.weight, Label.spans, ServedSet.ranked)
-        .join(score, score.task_id == Task.id)
+    rows = session.execute(
+        sa.select(score.task_id, score.weight)
         .join(cell, cell.id == score.cell_id)
+        .where(cell.project_id == project_id, cell.model_id == model_id, score.model_id == model_id)
+        .where(cell.evidence == evidence, cell.exclusion == "", score.unit == 0, score.removed_at_revision.is_(None))
+        .order_by(score.task_id.desc())
+        .limit(limit)
+    )
+    return [(row.task_id, float(row.weight)) for row in rows]
+
+
+def scored_labels(session: Session, tasks: Sequence[tuple[int, float]], *, model_id: int) -> list[ScoredLabel]:
+    """Return the labels of a page of `scored_tasks`.
+
+    Labels whose text the model was not asked about, or whose set a retention rule removed, are left out.
+    """
+    weights = dict(tasks)
+    score = CalibrationScore
+    rows = session.execute(
+        sa.select(Task.id, Task.language, Task.text, Label.spans, ServedSet.ranked)
+        .join(score, score.task_id == Task.id)
         .join(Label, sa.and_(Label.task_id == Task.id, Label.policy == MAJORITY))
         .join(ServedSet, ServedSet.id == newest_set(model_id))
-        .where(cell.project_id == project_id, cell.model_id == model_id, score.model_id == model_id)
-        .where(cell.evidence == evidence, cell.exclusion == "", score.unit == 0)
+        .where(Task.id.in_(weights), score.model_id == model_id, score.unit == 0)
         .where(score.removed_at_revision.is_(None), score.label_revision == Label.revision)
         .where(Label.exclusion.is_(None), Label.spans.is_not(None), Task.deleted_at.is_(None))
         .order_by(Task.id.desc())
-        .limit(limit)
     )
-    if after:
-        query = query.where(Task.id < after)
     return [
-        ScoredLabel(row.id, row.language, row.text, float(row.weight), read_spans(row.spans), bytes(row.ranked))
-        for row in session.execute(query)
+        ScoredLabel(row.id, row.language, row.text, weights[row.id], read_spans(row.spans), bytes(row.ranked))
+        for row in rows
     ]
 
 
-def first_submissions(session: Session, project_id: int, *, before: int, limit: int) -> list[Submission]:
-    """Return the first annotation of each task among a page of annotations, the newest first.
+def first_submissions(
+    session: Session, project_id: int, *, before: int, limit: int
+) -> tuple[list[Submission], int | None]:
+    """Return the first annotation of each task among a page of annotations, the newest first, and where the page ends.
+
+    What nothing is known of any more is left out; None instead of an end says that there was no page.
 
     What people said first is read from the history: edits add to the time and change the spans. Copies of predictions
     and what acceptance made are nobody's. `before`: an id; 0 begins.
@@ -192,7 +206,6 @@ def first_submissions(session: Session, project_id: int, *, before: int, limit: 
     )
     query = (
         sa.select(
-            Annotation.id,
             Annotation.annotation_id,
             Annotation.task_id,
             Annotation.created_at,
@@ -205,11 +218,11 @@ def first_submissions(session: Session, project_id: int, *, before: int, limit: 
         .join(Task, Task.id == Annotation.task_id)
         .where(Annotation.project_id == project_id, Annotation.created_at.is_not(None))
         .where(Annotation.bulk.is_(False), Annotation.accepted.is_(False), ~earlier.exists())
-        .order_by(Annotation.id.desc())
+        .order_by(Annotation.annotation_id.desc())  # an index has them so; by row all would be sorted for every page
         .limit(limit)
     )
     if before:
-        query = query.where(Annotation.id < before)
+        query = query.where(Annotation.annotation_id < before)
     rows = session.execute(query).all()
     said = _first_said(session, project_id, [row.annotation_id for row in rows])
     found = []
@@ -222,7 +235,7 @@ def first_submissions(session: Session, project_id: int, *, before: int, limit: 
             draw = Draw(row.stream, row.random_order, row.selection_probability, bool(row.blind))
         found.append(
             Submission(
-                id=row.id,
+                id=row.annotation_id,
                 task_id=row.task_id,
                 draw=draw,
                 at=row.created_at,
@@ -232,7 +245,7 @@ def first_submissions(session: Session, project_id: int, *, before: int, limit: 
                 spans=read_spans(content.get("spans") or []),
             )
         )
-    return found
+    return found, rows[-1].annotation_id if rows else None
 
 
 def _first_said(session: Session, project_id: int, annotations: Sequence[int]) -> dict[int, Mapping[str, Any]]:
@@ -291,6 +304,12 @@ def load_lists(session: Session, served: Sequence[int]) -> dict[int, bytes]:
 def last_served(session: Session) -> int:
     """Return a number that grows whenever anything is served, in whichever project."""
     return int(session.execute(sa.select(sa.func.max(ServedSet.id))).scalar_one() or 0)
+
+
+def is_served_since(session: Session, project_id: int, *, after: int) -> bool:
+    """Say whether anything was served for a project after a number of `last_served`; reads what came after it alone."""
+    mine = sa.select(Task.id).where(Task.id == ServedSet.task_id, Task.project_id == project_id).exists()
+    return session.execute(sa.select(ServedSet.id).where(ServedSet.id > after, mine).limit(1)).first() is not None
 
 
 def shared_tasks(session: Session, project_id: int, *, limit: int) -> list[tuple[str, list[tuple[TextSpan, ...]]]]:

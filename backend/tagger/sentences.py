@@ -14,11 +14,12 @@ from typing import Any
 import regex
 import sentencex
 
+from backend.documents.document import TURN_BREAK
 from backend.tagger.borders import or_instead
 from backend.tagger.tokens import Token
 
 _WINDOW = 4_000  # characters
-_BLANK_LINE = regex.compile(r"\n\n")
+_TURN_BREAK = regex.compile(regex.escape(TURN_BREAK))
 _SURROGATE = regex.compile(r"\p{Cs}")
 # The library cuts a byte before a full stop, which kills it where white space of several bytes stands there (1.0.32;
 # tests/backend/tagger/test_sentences.py says when that is mended). One space for one keeps the offsets.
@@ -32,8 +33,9 @@ def find_boundaries(text: str, tokens: Sequence[Token], *, language: str = "und"
     """Return the tokens, in 1 .. N-1 and in order, that begin a further sentence.
 
     A boundary inside a token, or one that no token follows, is dropped: tokens are never cut. So is one after an
-    initial or a title (`J. Lee`, `Dr. Dre`). After a blank line a sentence begins in any case: a turn or a block of a
-    page ended there.
+    initial or a title (`J. Lee`, `Dr. Dre`). Where a turn or a block of a page ended a sentence begins in
+    any case. The rule for other texts is part of what their stored sets and scores mean, under the hash of their model:
+    change it only with all model hashes.
 
     >>> from backend.tagger.tokens import tokenize
     >>> text = "Dr. Smith left. Nobody saw it."
@@ -48,7 +50,7 @@ def find_boundaries(text: str, tokens: Sequence[Token], *, language: str = "und"
         j = bisect_left(starts, start)
         if 0 < j < len(tokens) and tokens[j - 1].end <= start and not _after_title(text, tokens, j):
             first_tokens.add(j)
-    first_tokens |= {bisect_left(starts, found.end()) for found in _BLANK_LINE.finditer(text)} - {0, len(tokens)}
+    first_tokens |= {bisect_left(starts, found.end()) for found in _TURN_BREAK.finditer(text)} - {0, len(tokens)}
     return tuple(sorted(first_tokens))
 
 
@@ -63,8 +65,8 @@ def _after_title(text: str, tokens: Sequence[Token], j: int) -> bool:
 def _sentence_starts(text: str, language: str) -> Iterator[int]:
     """Yield the character positions at which sentences begin, the first one aside."""
     code = _DEFAULT if language == "und" else language
-    # The library takes UTF-8 only; a lone surrogate has none. One character for one keeps the offsets.
-    clean = _WIDE_SPACE.sub(" ", _SURROGATE.sub("\ufffd", text))
+    # The library takes UTF-8 only; a lone surrogate has none. It knows blank lines. One for one keeps the offsets.
+    clean = _WIDE_SPACE.sub(" ", _SURROGATE.sub("\ufffd", text.replace(TURN_BREAK, "\n\n")))
     begin = 0
     while begin < len(clean):
         window = clean[begin : begin + _WINDOW]

@@ -13,7 +13,7 @@ from backend.acceptance.evidence import as_labels
 from backend.calibration.evidence import Evidence, row_weights
 from backend.domain.target import Target
 from backend.store.packed_lists import unpack_ranked
-from backend.store.worth import scored_labels
+from backend.store.worth import scored_labels, scored_tasks
 from backend.worth.counts import OTHER, SpanCounts, expected_spans, found_spans, stacked
 from backend.worth.sample import Bools, Sample
 from conformal.estimates import LEAST_LABELS, Estimate, Rates, estimate_rates, plain_rates
@@ -59,14 +59,9 @@ def read_labels(
     languages: list[str | None] = []
     weights: list[float] = []
     found, expected = [], []
-    after = 0
-    while len(languages) < most:
-        limit = min(PAGE, most - len(languages))
-        page = scored_labels(session, project_id, model_id=model_id, evidence=evidence.value, after=after, limit=limit)
-        if not page:
-            break
-        after = page[-1].task_id
-        for each in page:
+    tasks = scored_tasks(session, project_id, model_id=model_id, evidence=evidence.value, limit=most)
+    for begin in range(0, len(tasks), PAGE):
+        for each in scored_labels(session, tasks[begin : begin + PAGE], model_id=model_id):
             ranked = unpack_ranked(each.ranked)
             best = as_labels(ranked.best, target)
             found.append(found_spans(best, each.spans, text=each.text, target=target))
@@ -78,19 +73,33 @@ def read_labels(
     return Labelled(tuple(languages), weight, stacked(found, target), stacked(expected, target))
 
 
-def how_good(blind: Labelled, assisted: Labelled, sample: Sample) -> list[dict[str, Any]]:
+def how_good(blind: Labelled, assisted: Labelled, sample: Sample, *, at_random: bool) -> list[dict[str, Any]]:
     """Return precision, recall and F1 in total, per label and per language, as JSON values.
 
     Each with the naive figure that assisted labels give and how much better it looks; None instead of a rate while
     labels are too few, with how many are missing.
+
+    at_random: what is left is like what was done. If it is not, what a model expects of the tasks that it was asked
+    about stands for all of them only where none was done before it came; otherwise labels stand alone.
     """
-    rows = [_row("all", "", blind, assisted, sample, name=None)]
-    rows += [_row("label", name, blind, assisted, sample, name=name) for name in sample.expected.names if name != OTHER]
+    stands = at_random or bool(sample.asked.all())
+    every = np.ones(len(sample), dtype=bool)
+    rows = [_row("all", "", blind, assisted, sample, name=None, here=every, stands=stands)]
+    rows += [
+        _row("label", name, blind, assisted, sample, name=name, here=every, stands=stands)
+        for name in sample.expected.names
+        if name != OTHER
+    ]
     for language in sorted({each for each in sample.languages if each}):
         parts = [np.array([each == language for each in held.languages], dtype=bool) for held in (blind, assisted)]
         here = np.array([each == language for each in sample.languages], dtype=bool)
         rows.append(
-            _row("language", language, blind.take(parts[0]), assisted.take(parts[1]), sample, name=None, here=here)
+            _row(
+                *("language", language, blind.take(parts[0]), assisted.take(parts[1]), sample),
+                name=None,
+                here=here,
+                stands=stands,
+            )
         )
     return rows
 
@@ -103,7 +112,8 @@ def _row(
     sample: Sample,
     *,
     name: str | None,
-    here: Bools | None = None,
+    here: Bools,
+    stands: bool,
 ) -> dict[str, Any]:
     found = blind.found.of(name)
     with_label = int(np.count_nonzero(found.predicted + found.true))
@@ -119,15 +129,12 @@ def _row(
     naive = plain_rates(assisted.found.of(name)) if len(assisted) else None
     rates: Rates | None = None
     if enough:
-        expected = sample.expected.of(name) if here is None else sample.expected.take(here).of(name)
-        share = len(expected) / max(1, len(sample))
-        rates = estimate_rates(
-            found,
-            blind.expected.of(name),
-            collection=expected,
-            chance=1.0 / blind.weight,
-            tasks=max(len(expected), round(sample.tasks * share)),
-        )
+        expected, chance = sample.expected.take(here & sample.asked).of(name), 1.0 / blind.weight
+        if stands and len(expected):
+            tasks = max(len(expected), sample.count(here))
+            rates = estimate_rates(found, blind.expected.of(name), collection=expected, chance=chance, tasks=tasks)
+        else:
+            rates = plain_rates(found, chance)
     for rate in RATES:
         value: Estimate | None = getattr(rates, rate) if rates is not None else None
         plain: Estimate | None = getattr(naive, rate) if naive is not None else None

@@ -44,10 +44,14 @@ def names_of(target: Target) -> tuple[str, ...]:
     return (*target.names, OTHER)
 
 
+def no_spans(target: Target) -> Floats:
+    """Return counts of nothing (labels, 3)."""
+    return np.zeros((len(names_of(target)), 3))
+
+
 def expected_spans(ranked: RankedText, target: Target) -> Floats:
     """Return what the model expects of a text (labels, 3): how many of its spans are right, and how many there are."""
-    names = names_of(target)
-    values = np.zeros((len(names), 3))
+    names, values = names_of(target), no_spans(target)
     places = [names.index(target.labels.get(name, OTHER)) for name in ranked.classes] if ranked.units else []
     best = {(span.start, span.end): names.index(target.labels.get(span.label, OTHER)) for span in ranked.best}
     for place in best.values():
@@ -69,8 +73,7 @@ def found_spans(best: Iterable[TextSpan], label: Iterable[TextSpan], *, text: st
     Args:
         best: the likeliest labeling, with the labels of the config.
     """
-    names = names_of(target)
-    values = np.zeros((len(names), 3))
+    names, values = names_of(target), no_spans(target)
     said = {trimmed(span, text) for span in best}
     true = {trimmed(span, text) for span in label}
     for column, spans in enumerate((said & true, said, true)):

@@ -1,4 +1,4 @@
-"""How far the end is: tasks and places that are left, errors that would stay, and the work to come (METHODS 14.3)."""
+"""How far the end is: tasks and places that are left, errors that would stay, and the work to come (METHODS 14.5)."""
 
 from __future__ import annotations
 

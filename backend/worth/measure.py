@@ -24,10 +24,11 @@ from backend.labelstudio.payloads import read_time
 from backend.settings import Settings
 from backend.store.calibration import head_revision
 from backend.store.engine import database_now
+from backend.store.jobs import last_job
 from backend.store.projects import lookup_model
 from backend.store.sampling import current_order, load_history
 from backend.store.state import WORTH, get_state, set_state
-from backend.store.worth import last_served, shared_tasks
+from backend.store.worth import is_served_since, last_served, shared_tasks
 from backend.tagger.identity import ModelHeader
 from backend.tagger.tokens import tokenize
 from backend.worth.accuracy import how_good, read_labels
@@ -67,7 +68,7 @@ def measure(
         for text, people in shared
     )
     return {
-        "accuracy": how_good(blind, assisted, sample),
+        "accuracy": how_good(blind, assisted, sample, at_random=at_random),
         "saving": what_it_saved(work, seed=project.id),
         "edits": what_was_done(work),
         "agreement": vars(agreement),
@@ -108,7 +109,7 @@ def queue_due_worth(session: Session, project: ProjectRecord, *, header: ModelHe
     """Queue a measurement if it is time; returns whether it was. By counts and time alone.
 
     While labels come, every ten minutes or after twenty times what the last one took; hourly where only sets were
-    served; never where nothing was.
+    served; never where nothing was. What was served for other projects asks for nothing.
     """
     model = lookup_model(session, header.name, header.hash)
     if model is None or header.blank or project.label_config is None or is_pending(session, Kind.WORTH, project):
@@ -122,8 +123,21 @@ def queue_due_worth(session: Session, project: ProjectRecord, *, header: ModelHe
     pause = max(LEAST_PAUSE, timedelta(seconds=PAUSES * float(known.get("seconds", 0.0))))
     if known.get("model") == mark["model"] and age is not None and age < (max(pause, MOST_PAUSE) if fresh else pause):
         return False
+    if _failed_lately(session, project):
+        return False
+    if fresh and not is_served_since(session, project.id, after=int(known.get("served", 0))):
+        set_state(session, project.id, WORTH, known | mark)  # so that the next look begins behind what was looked at
+        return False
     queue_worth(session, project)
     return True
+
+
+def _failed_lately(session: Session, project: ProjectRecord) -> bool:
+    """Say whether a measurement was given up not long ago: it has been tried often enough for now."""
+    last = last_job(session, Kind.WORTH.value, project_id=project.id)
+    if last is None or last.state != "failed" or last.heartbeat_at is None:
+        return False
+    return database_now(session) - last.heartbeat_at < MOST_PAUSE
 
 
 def _mark(session: Session, project: ProjectRecord, model: ModelRecord) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What comes next by counting labels alone: promises, figures, decisions and trainings (METHODS 14.3)."""
+"""What comes next by counting labels alone: promises, figures, decisions and trainings (METHODS 14.6)."""
 
 from __future__ import annotations
 

@@ -27,14 +27,15 @@ class Where(StrEnum):
 class Facts:
     """What the next step depends on.
 
-    word: what most sets say of themselves. missing: labels made without a prelabel that own thresholds still need.
-    training: labels that the next model still needs, None where none is trained by itself. waits: a level was asked
-    for that no thresholds serve yet. due: a decision about acceptance can be made. left: tasks nobody labelled, None
-    while that was never counted.
+    word: what most sets say of themselves. exact: the method promises something at all. missing: labels made without a
+    prelabel that own thresholds still need. training: labels that the next model still needs, None where none is
+    trained by itself. waits: a level was asked for that no thresholds serve yet. due: a decision about acceptance can
+    be made. left: tasks nobody labelled, None while that was never counted.
     """
 
     word: Guarantee
     order: Order | None
+    exact: bool = True
     blank: bool = False
     alarms: int = 0
     labels: int = 0
@@ -88,7 +89,8 @@ def next_step(facts: Facts) -> Step:
         return Step(
             Where.LABEL,
             f"Label{more or ' a few'} tasks",
-            "The model does not know your labels yet: it learns them from what you label.",
+            "The model does not know your labels yet; one that does is trained from what you label"
+            + (", when somebody asks for it." if facts.training is None else "."),
         )
     if facts.missing:
         return Step(
@@ -96,7 +98,7 @@ def next_step(facts: Facts) -> Step:
             f"Label {_count(facts.missing, 'more blank')} task{'' if facts.missing == 1 else 's'}",
             "Blank tasks show no suggestion on purpose; labels made so are what your own promise rests on.",
         )
-    if facts.waits or facts.word in {Guarantee.NONE, Guarantee.BORROWED}:
+    if facts.waits or (facts.exact and facts.word in {Guarantee.NONE, Guarantee.BORROWED}):
         return Step(
             Where.REFIT,
             "Refit now",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -37,6 +37,10 @@ def worth_report(
     """
     found = kept_figures(session, project, model) if figures is None else figures
     steps = milestones(session, project, model, settings=settings, cells=cells)
+    if found.get("accuracy"):
+        # Labels from before the model came speak for its accuracy only where it was asked about their texts.
+        used = int(found["accuracy"][0]["labels"])
+        steps = [replace(each, has=min(each.has, used)) if each.name == "accuracy" else each for each in steps]
     return {
         "project": project.uid,
         "measured_at": found.get("at"),

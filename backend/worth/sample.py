@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from backend.domain.target import Target
 from backend.store.packed_lists import unpack_ranked
 from backend.store.worth import count_tasks, sample_tasks
-from backend.worth.counts import SpanCounts, expected_spans, stacked
+from backend.worth.counts import SpanCounts, expected_spans, no_spans, stacked
 
 MOST = 10_000  # tasks: what a larger sample would add to an interval from hundreds of labels cannot be seen
 PAGE = 500
@@ -24,14 +24,15 @@ Bools = npt.NDArray[np.bool_]
 class Sample:
     """The first tasks of the project's random order, up to `MOST`; `total` counts all that were drawn.
 
-    `flags` is -1 where it was not kept.
+    `flags` is -1 where it was not kept, `expected` 0 where the model was not asked.
     """
 
     total: int
-    complete: bool  # every task that the model has been asked about is here
+    complete: bool  # every task that is done or that the model has been asked about is here
     languages: tuple[str | None, ...]
     blind: Bools
     labelled: Bools
+    asked: Bools
     flags: npt.NDArray[np.int64]
     expected: SpanCounts
 
@@ -56,7 +57,7 @@ def read_sample(
     session: Session, project_id: int, *, model_id: int, target: Target, beat: Callable[[], object], most: int = MOST
 ) -> Sample:
     """Read the sample; `beat` is called after each page."""
-    tasks: list[tuple[str | None, bool, bool, int]] = []
+    tasks: list[tuple[str | None, bool, bool, bool, int]] = []
     rows = []
     after = (-1.0, 0)
     while len(tasks) < most:
@@ -64,8 +65,10 @@ def read_sample(
         if not page:
             break
         after = (page[-1].order, page[-1].id)
-        rows += [expected_spans(unpack_ranked(each.ranked), target) for each in page]
-        tasks += [(each.language, each.blind, each.labelled, -1 if each.flags is None else each.flags) for each in page]
+        for each in page:
+            asked, flags = each.ranked is not None, -1 if each.flags is None else each.flags
+            rows.append(no_spans(target) if each.ranked is None else expected_spans(unpack_ranked(each.ranked), target))
+            tasks.append((each.language, each.blind, each.labelled, asked, flags))
         beat()
     return Sample(
         total=count_tasks(session, project_id),
@@ -73,6 +76,7 @@ def read_sample(
         languages=tuple(each[0] for each in tasks),
         blind=np.array([each[1] for each in tasks], dtype=bool),
         labelled=np.array([each[2] for each in tasks], dtype=bool),
-        flags=np.array([each[3] for each in tasks], dtype=np.int64),
+        asked=np.array([each[3] for each in tasks], dtype=bool),
+        flags=np.array([each[4] for each in tasks], dtype=np.int64),
         expected=stacked(rows, target),
     )

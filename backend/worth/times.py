@@ -73,10 +73,10 @@ def read_work(
     """Read the newest submissions; `beat` is called after each page."""
     work, before, read = Work(), 0, 0
     while read < most:
-        page = first_submissions(session, project_id, before=before, limit=PAGE)
-        if not page:
+        page, end = first_submissions(session, project_id, before=before, limit=PAGE)
+        if end is None:
             break
-        before, read = page[-1].id, read + len(page)
+        before, read = end, read + PAGE
         _add(work, page, in_view(session, page), session=session, history=history, target=target)
         beat()
     return work
@@ -110,12 +110,13 @@ def _add(
         if reason is None and each.skipped:
             work.skips[arm] += 1
             reason = "skipped"
-        if reason is None and each.seconds is None:
+        seconds = each.seconds if each.seconds is not None and each.seconds >= 0 else None  # a clock that was set back
+        if reason is None and seconds is None:
             reason = "no time"
-        if reason is not None or view is None or each.seconds is None:
+        if reason is not None or view is None or seconds is None:
             work.left_out[reason or "not served"] += 1
             continue
-        work.seconds.append(max(0.0, each.seconds))
+        work.seconds.append(seconds)
         work.blind.append(_is_blind(each))
         work.person.append(each.person)
         work.model.append(view.model_id)

@@ -1,4 +1,4 @@
-"""What people did to what was served: kept, relabelled, moved, deleted, added (METHODS 14.2)."""
+"""What people did to what was served: kept, relabelled, moved, deleted, added (METHODS 14.3)."""
 
 from __future__ import annotations
 

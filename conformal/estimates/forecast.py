@@ -1,4 +1,4 @@
-"""The work that is left: the sum over tasks nobody has done yet, from those that were (METHODS 14.3)."""
+"""The work that is left: the sum over tasks nobody has done yet, from those that were (METHODS 14.5)."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_what_is_predicted_is_highlighted_and_what_is_drawn_is_stored(
     assert sorted((start, label) for start, _, label in spans_kept) == wanted
 
 
-def test_no_offset_of_a_page_is_wrong(page: Page, label_studio: LabelStudioServer) -> None:
+def test_no_offset_of_a_page_is_wrong(page: Page, make_project: ProjectFactory) -> None:
     draw = random.Random(23)
     pages = [(html, False) for html in PAGES.values()] + [(html, True) for html in PAGES.values()]
     pages += [(random_page(draw), i % 3 == 0) for i in range(400)]
@@ -242,7 +242,7 @@ def test_no_offset_of_a_page_is_wrong(page: Page, label_studio: LabelStudioServe
     assert len(read) < len(pages), "and some are refused"
     page.goto("/projects/")
     page.wait_for_load_state("networkidle")
-    project = label_studio.call("GET", "/api/projects/")["results"][0]["id"]
+    project = make_project(title="Pages", label_config=SHAPES["page"].config).id
     page.goto(f"/projects/{project}/data")
     page.wait_for_load_state("networkidle")
     shown = page.evaluate(_NODES, [(html, inline) for html, inline, _ in read])

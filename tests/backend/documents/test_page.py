@@ -51,12 +51,12 @@ def test_tokens_of_a_page_are_the_same_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("html", "text"),
     [
-        ("<p>Al<b>ice</b></p><p>Bob</p>", "Alice\n\nBob"),
-        ("<ul>\n<li> One\n two </li>\n<li>3</li></ul>", "One two\n\n3"),
-        ("A<br>B<hr>C<img>D", "A\nB\n\nC D"),
+        ("<p>Al<b>ice</b></p><p>Bob</p>", "Alice\n\u2029Bob"),
+        ("<ul>\n<li> One\n two </li>\n<li>3</li></ul>", "One two\n\u20293"),
+        ("A<br>B<hr>C<img>D", "A\nB\n\u2029C D"),
         ("<pre>\na\n  b</pre>", "a\n  b"),
         ("<style>p { x }</style><script>let a = '<p>'</script><p>x</p>", "x"),
-        ("<table><tr><td>Rome</td><td>Oslo</td></tr></table>", "Rome\n\nOslo"),
+        ("<table><tr><td>Rome</td><td>Oslo</td></tr></table>", "Rome\n\u2029Oslo"),
         ("<title>no</title><h1>5 &lt; 6</h1>", "5 < 6"),
     ],
 )
@@ -78,6 +78,8 @@ PAGE = read_page("<p>Hello 😀 Ann</p><p>Ann left</p>")
         ({"startOffset": 9, "endOffset": 12, "text": "Eve"}, None),
         ({"startOffset": 7, "endOffset": 12}, None),
         ({"startOffset": 9, "endOffset": 99}, None),
+        ({"globalOffsets": {"start": 0, "end": 99}}, None),
+        ({"globalOffsets": {"start": 11, "end": 99}, "text": "Ann left"}, (13, 21)),
     ],
 )
 def test_what_disagrees_with_itself_is_refused(value: dict[str, Any], found: tuple[int, int] | None) -> None:

@@ -55,6 +55,18 @@ def test_a_class_finds_its_label(label: str, expected: dict[str, str]) -> None:
     assert parse_config(config(label)).target(CLASSES).labels == expected
 
 
+def test_a_text_is_chosen_before_a_page_that_stands_above_it() -> None:
+    page = '<HyperText name="page" value="$html"/><Labels name="in_page" toName="page"><Label value="PER"/></Labels>'
+    text = (
+        '<Labels name="in_text" toName="text"><Label value="PER"/></Labels><Text name="text" value="$t" encoding=""/>'
+    )
+    both = parse_config(f"<View>{page}{text}</View>")
+    assert both.target(CLASSES).control == "in_text", "as before pages were read"
+    assert both.target([]).control == "in_text"
+    assert both.target(CLASSES, control="in_page").kind == "labels"
+    assert parse_config(f"<View>{page}</View>").target(CLASSES).control == "in_page"
+
+
 def test_classes_that_share_a_label_are_merged_in_the_models_order() -> None:
     target = parse_config(config('<Label value="Name" predicted_values="PER,ORG"/><Label value="LOC"/>')).target(
         CLASSES

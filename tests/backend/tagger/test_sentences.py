@@ -43,6 +43,20 @@ def test_examples(text: str, language: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hepatitis B.\n\nMethods were described. Nobody objected.", ["Nobody"]),
+        ("Signed, J.\n\nSmith, Mr.\n\n\nBrown", []),
+        ("Ann left\n\nBob came\n\nB.\nC.", ["Bob", "B"]),
+        ("A page\n\fends. Here\u2029too", ["Here"]),
+    ],
+)
+def test_plain_texts_are_cut_as_their_stored_sets_were(text: str, expected: list[str]) -> None:
+    """Sets and scores are kept by unit: another cut under the same model hash would misread what is stored."""
+    assert firsts(text) == expected
+
+
+@pytest.mark.parametrize(
     ("unit", "every"), [("It rained all day. ", 5), ("日本。", 3), ("word ", None), ("He said no\n\n", 3)]
 )
 def test_long_texts_have_the_boundaries_of_short_ones(unit: str, every: int | None) -> None:

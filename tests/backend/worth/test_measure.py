@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
 
 from backend.calibration.order import record_order
 from backend.domain.records import AnnotationRecord, TextSpan
 from backend.domain.streams import Order
 from backend.store import Store
 from backend.store.labels import record_annotation
-from backend.worth import accuracy
+from backend.store.tables import LabelHistory, ServedSet
+from backend.store.worth import first_submissions
+from backend.worth import accuracy, times
 from backend.worth import measure as measuring
 from backend.worth.measure import measure
 from backend.worth.sample import read_sample
@@ -140,6 +144,19 @@ def test_what_was_saved_is_read_off_first_submissions(world: World) -> None:
     assert again["edits"]["kept"] == sum(len(set(task.best) & set(task.said)) for task in SEEN)
 
 
+def test_a_time_that_cannot_be_is_no_time(world: World) -> None:
+    before = measured(world)["saving"]
+    with world.store.write() as session:
+        for task, seconds in zip(TASKS[-3:], (-5.0, None, 0.0), strict=True):
+            said = AnnotationRecord(
+                9000 + task.number, task.at, (), created_at=task.at, lead_time=seconds, completed_by=3
+            )
+            record_annotation(session, world.tasks[task.number], said)
+    after = measured(world)["saving"]
+    assert after["left_out"] == {"no time": 2}
+    assert after["submissions"] == before["submissions"] + 1
+
+
 def test_times_of_another_order_do_not_count(world: World) -> None:
     with world.store.write() as session:
         moment = NOON + timedelta(minutes=100, seconds=30)
@@ -211,3 +228,68 @@ def test_a_sample_stands_for_the_collection(world: World, monkeypatch: pytest.Mo
     assert (found["tasks"], found["sampled"]) == (len(TASKS), few)
     drawn = sorted(TASKS, key=lambda task: (task.number * 0.618) % 1)[:few]
     assert found["left"] == round(sum(not task.labelled for task in drawn) * len(TASKS) / few)
+
+
+def forget_sets_of_labelled(world: World) -> None:
+    """Make it as after a new model: it was asked about what is left and about blind labels, not about what was done."""
+    done = [world.tasks[task.number] for task in SEEN]
+    with world.store.write() as session:
+        session.execute(sa.delete(ServedSet).where(ServedSet.task_id.in_(done)))
+
+
+def test_tasks_that_were_done_before_a_model_came_count_as_done(world: World) -> None:
+    before = measured(world)["left"]
+    forget_sets_of_labelled(world)
+    after = measured(world)["left"]
+    assert {name: after[name] for name in ("tasks", "left", "places")} == {
+        name: before[name] for name in ("tasks", "left", "places")
+    }
+
+
+def test_where_easy_tasks_are_left_expectations_of_them_do_not_speak_for_all(world: World) -> None:
+    with world.store.write() as session:
+        record_order(session, world.project.id, order=Order.REVIEW, at=NOON + timedelta(days=10), source="sync")
+    everywhere = estimate_rates(
+        counted(BLIND_ONES, "PER", "LOC"), guessed(BLIND_ONES, "PER", "LOC"), collection=guessed(TASKS, "PER", "LOC")
+    )
+    assert measured(world)["accuracy"][0]["f1"] == values(everywhere.f1), "the model was asked about all: they stand"
+    forget_sets_of_labelled(world)
+    alone = plain_rates(counted(BLIND_ONES, "PER", "LOC"))
+    assert measured(world)["accuracy"][0]["f1"] == values(alone.f1)
+
+
+def test_submissions_are_read_in_the_order_of_an_index(world: World) -> None:
+    """A page sorts nothing: else every page would read all annotations of the project."""
+    if world.store.engine.dialect.name != "sqlite":
+        pytest.skip("what is asked of the plan is SQLite's way to say it")
+    plans = []
+
+    def explain(connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        if "FROM annotations" in statement and not statement.startswith("EXPLAIN"):
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.append([row[3] for row in rows])
+
+    with world.store.read() as session:
+        event.listen(world.store.engine, "before_cursor_execute", explain)
+        try:
+            found, end = first_submissions(session, world.project.id, before=1100, limit=50)
+        finally:
+            event.remove(world.store.engine, "before_cursor_execute", explain)
+    assert ([each.id for each in found], end) == (list(range(1099, 1049, -1)), 1050)
+    assert len(plans) == 1
+    assert not any("TEMP B-TREE" in step for step in plans[0])
+
+
+def test_a_page_of_which_nothing_is_known_any_more_is_passed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "PAGE", 20)
+    with world.store.write() as session:
+        session.execute(sa.delete(LabelHistory).where(LabelHistory.annotation_id >= 1000 + BLIND + ASSISTED - 40))
+    assert measured(world)["saving"]["submissions"] == BLIND + ASSISTED - 40
+
+
+def test_labels_are_read_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measured(world)["accuracy"]
+    monkeypatch.setattr(accuracy, "PAGE", 7)
+    assert measured(world)["accuracy"] == whole

@@ -29,6 +29,7 @@ AT_WORK = Facts(Guarantee.OWN, Order.UNIFORM, labels=400, left=120, places=40)
         ({"missing": 2_000, "acceptable": 5}, Where.LABEL, "Label 2,000 more blank tasks"),
         ({"word": Guarantee.BORROWED}, Where.REFIT, "Refit now"),
         ({"word": Guarantee.NONE, "due": True}, Where.REFIT, "Refit now"),
+        ({"word": Guarantee.NONE, "exact": False}, Where.LABEL, "Go on labelling"),
         ({"waits": True, "acceptable": 5}, Where.REFIT, "Refit now"),
         ({"word": Guarantee.ASSISTED}, Where.LABEL, "Go on labelling"),
         ({"acceptable": 1, "due": True, "listed": 4}, Where.ACCEPT, "Accept 1 sure task"),
@@ -46,6 +47,12 @@ def test_one_step_at_a_time(changes: dict[str, object], where: Where, button: st
     step = next_step(replace(AT_WORK, **changes))  # type: ignore[arg-type]
     assert (step.where, step.button) == (where, button)
     assert step.why.endswith(".")
+
+
+def test_nothing_is_said_to_learn_that_does_not() -> None:
+    blank = replace(AT_WORK, blank=True)
+    assert "when somebody asks for it" in next_step(blank).why
+    assert "when somebody" not in next_step(replace(blank, training=8)).why
 
 
 def test_the_reason_names_the_figures() -> None:
