@@ -24,7 +24,7 @@ from backend.domain.records import (
 )
 from backend.errors import InvalidScores, NotFound, StoreConflict
 from backend.store import Store
-from backend.store.bulk import ScoreTable, load_entities, load_scores
+from backend.store.bulk import ScoreTable, load_entities, load_errors, load_scores
 from backend.store.calibration import (
     count_first,
     has_unplaced,
@@ -340,6 +340,29 @@ def test_bulk_reads_follow_the_callers_cells(store: Store) -> None:
         assert entities_found.codes.tolist() == [0, 0, 1] * 3
         assert entities_found.ends[:3].tolist() == [1, 1, 3]
         assert len(load_entities(session, []).codes) == 0
+
+
+def test_few_rows_read_alone_are_what_they_are_among_all(store: Store) -> None:
+    """SQLite walks through whole tables for most of their rows, and follows an index to a few."""
+    project, model, tasks = prepare(store, 12)
+    for number, task in enumerate(tasks):
+        entities = [EntityRow(4, 6, "PER", number / 16, 0.5, 1, 1), EntityRow(0, 2, "LOC", 0.25, number / 16, 2, 3)]
+        errors = ErrorRow(2, 2, missing=(number / 32, 0.5), false=(number / 64,))
+        stratum = "de" if number == 7 else "en"
+        put(store, project, model, task, number / 8, stratum=stratum, entities=entities, errors=errors)
+    with store.read() as session:
+        cells = load_cells(session, project, model_id=model)
+        few = [cell for cell in cells if cell.stratum == "de"]
+        assert load_scores(session, few).units.tolist() == [0]
+        every, alone = load_entities(session, cells), load_entities(session, few)
+        all_errors, own_errors = load_errors(session, cells), load_errors(session, few)
+    mine = every.task_ids == tasks[7]
+    for name in ("units", "codes", "starts", "ends", "probability", "cumulative", "class_rank", "rank"):
+        assert getattr(alone, name).tolist() == getattr(every, name)[mine].tolist(), name
+    assert alone.starts.tolist() == [0, 4]
+    assert (every.task_ids.size, all_errors.task_ids.tolist()) == (24, tasks)
+    assert own_errors.task_ids.tolist() == [tasks[7]]
+    assert own_errors.levels.tolist() == all_errors.levels[all_errors.errors_of == 7].tolist() == [7 / 32, 0.5, 7 / 64]
 
 
 class TestVersions:
