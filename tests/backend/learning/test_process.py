@@ -58,7 +58,7 @@ def test_the_process_gives_the_model_that_training_here_gives(tmp_path: Path) ->
         ([LabelledText("Nothing here.", ())], "nothing", "expected at least one labelled entity, got none"),
         ([], "nothing", "expected labelled texts, got none"),
         (
-            [LabelledText("Take bakomol", (TextSpan(5, 12, "Drug"), TextSpan(0, 12, "Symptom")))],
+            [LabelledText("Take bakomol now", (TextSpan(5, 16, "Drug"), TextSpan(0, 12, "Symptom")))],
             "nothing",
             "it overlaps another span",
         ),
