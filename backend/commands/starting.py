@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from backend.errors import BackendError
+
 if TYPE_CHECKING:
     from flask import Flask
 
@@ -46,6 +48,9 @@ class Starting:
     def _run(self) -> None:
         try:
             self._app = self._make()
+        except BackendError as error:  # it says what was expected and what to do
+            _log.error("the service could not start: %s", error)
+            self._give_up(_REFUSED)
         except Exception:  # noqa: BLE001 - whatever it is, a worker without an application is of no use
             _log.exception("the service could not start")
             self._give_up(_REFUSED)

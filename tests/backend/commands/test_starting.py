@@ -10,6 +10,7 @@ from flask import Flask
 from werkzeug.test import Client
 
 from backend.commands.starting import Starting
+from backend.errors import InvalidSetting
 from tests.support.waiting import WAIT
 
 
@@ -39,15 +40,20 @@ def test_health_is_answered_while_the_rest_waits() -> None:
     assert client.get("/health").json == {"model": "ready"}
 
 
-def test_a_worker_that_cannot_start_says_why_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("error", "traced"), [(ValueError("no database"), True), (InvalidSetting("PORT: 0"), False)])
+def test_a_worker_that_cannot_start_says_why_and_ends(
+    caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
+) -> None:
     codes: list[int] = []
 
     def make() -> Flask:
-        raise ValueError("no database")
+        raise error
 
     starting = Starting(make, give_up=codes.append)
     assert starting.made() is None
     assert codes == [3]
     assert "could not start" in caplog.text
+    assert str(error) in caplog.text
+    assert ("Traceback" in caplog.text) is traced, "what a setting should be needs no traceback"
     with pytest.raises(RuntimeError, match="see the log"):
         Client(starting).post("/predict")
