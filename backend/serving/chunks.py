@@ -201,15 +201,8 @@ class ChunkPredictor:
             )
         self._measures.predicted.labels("interactive").inc()
         answer = answer_of(prediction)
-        return render_suggestion(
-            answer,
-            asked.document,
-            target=view.target,
-            project=view.project,
-            task=asked.task.id,
-            present=given.present,
-            same=_same_here(view, asked, given, beside=answer.best.spans),
-        )
+        same = _same_here(view, asked, given, beside=answer.best.spans)
+        return _suggestion(view, asked, given, answer, same=same)
 
     def _suggest_blank(
         self, view: View, asked: Question, shown: Presentation, *, given: Given, label_config: str
@@ -226,15 +219,7 @@ class ChunkPredictor:
         (recorded,) = self._record(chunk, [_Answered(asked, answer, shown, blind=False, stand_in=None, same=same)])
         if recorded.blind:
             return None
-        return render_suggestion(
-            answer,
-            asked.document,
-            target=view.target,
-            project=view.project,
-            task=asked.task.id,
-            present=given.present,
-            same=same,
-        )
+        return _suggestion(view, asked, given, answer, same=same)
 
     def _same(self, view: View, asked: Question, shown: Presentation, answer: Answer | None) -> tuple[SameWords, ...]:
         """Return the words that people labelled elsewhere in the project, where the best labeling has nothing.
@@ -432,6 +417,18 @@ class ChunkPredictor:
 
 def _longest(texts: Sequence[str]) -> int:
     return max(map(len, texts), default=0)
+
+
+def _suggestion(view: View, asked: Question, given: Given, answer: Answer, *, same: Sequence[SameWords]) -> Result:
+    return render_suggestion(
+        answer,
+        asked.document,
+        target=view.target,
+        project=view.project,
+        task=asked.task.id,
+        present=given.present,
+        same=same,
+    )
 
 
 def _same_here(view: View, asked: Question, given: Given, *, beside: Iterable[TextSpan] = ()) -> tuple[SameWords, ...]:
